@@ -1,4 +1,4 @@
-"""Small models, compiled without a child process, and the memory they run in."""
+"""Small models compiled without a child process, and the memory that they run in."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ ELEMENTWISE = ("Relu", "Neg", "Sigmoid", "Tanh", "Exp", "Add", "Mul", "Sub")
 
 
 class Memory:
-    """A graph in pools of its own, run step by step or in one piece."""
+    """A graph with its own pools, run op by op or as a whole."""
 
     def __init__(self, parts: Parts, *, in_order: bool = True, sanitize: bool = True) -> None:
         self.parts, self.graph = parts, parts.graph
@@ -42,7 +42,7 @@ class Memory:
         self.execution.reset()
 
     def replace_scratch(self) -> Array:
-        """Run elsewhere from now on; the old memory comes back."""
+        """Attach new scratch and return the old scratch."""
         old, self.scratch = self.scratch, aligned(self.graph.scratch_bytes)
         self.execution.attach(Pool.SCRATCH, self.scratch)
         return old
@@ -50,33 +50,33 @@ class Memory:
     def run(
         self, feeds: Mapping[str, Array], **how: Any
     ) -> tuple[dict[str, Array], ExecutionOutcome]:
-        """Outputs in buffers of the application, and what the execution did."""
+        """Return the outputs, in the application's buffers, and the outcome of the execution."""
         given = {name: UserBuffer(raw(feeds[name]), **how) for name in self.graph.inputs}
         results = {name: self.blank(name) for name in self.graph.outputs}
         taken = {name: UserBuffer(raw(value), **how) for name, value in results.items()}
         return results, self.execution.run(GivenBuffers(given, taken))
 
     def blank(self, name: str) -> Array:
-        """Memory for one output."""
+        """Return memory for one output."""
         tensor = self.graph.model.tensors[name]
         kind = np.dtype(tensor.dtype.value)
         return aligned(tensor.nbytes).view(kind).reshape(tensor.shape)
 
 
 def aligned(size: int) -> Array:
-    """Zeros on a 64-byte boundary."""
+    """Return zeros on a 64-byte boundary."""
     block = np.zeros(size + 64, np.uint8)
     start = -block.__array_interface__["data"][0] % 64
     return block[start : start + size]
 
 
 def raw(array: Array) -> Array:
-    """The array's own bytes."""
+    """Return the array's own bytes."""
     return array.reshape(-1).view(np.uint8)
 
 
 class Bench:
-    """What tests of the runtime build their cases with."""
+    """The helpers that runtime tests use to build their cases."""
 
     Memory = Memory
     aligned = staticmethod(aligned)
@@ -91,7 +91,7 @@ class Bench:
         weights: Mapping[str, Any] | None = None,
         kinds: Mapping[str, int] | None = None,
     ) -> onnx.ModelProto:
-        """Build a model of float inputs unless `kinds` says otherwise."""
+        """Return a model; inputs are floats unless `kinds` states another type."""
         kinds = kinds or {}
         graph = helper.make_graph(
             list(nodes),
@@ -107,7 +107,7 @@ class Bench:
         return helper.make_model(graph, opset_imports=imports, ir_version=8)
 
     def ir(self, proto: onnx.ModelProto, constants: Sequence[str] = ()) -> Model:
-        """One op for each node that makes no constant; types by inference."""
+        """Return a model with one op per non-constant node and inferred types."""
         known = shape_inference.infer_shapes(proto, data_prop=True).graph
         fixed = [*constants, *(weight.name for weight in proto.graph.initializer)]
         ops = []
@@ -140,7 +140,7 @@ class Bench:
         folder: Path | None = None,
         **options: Any,
     ) -> Parts:
-        """Plan and arrange a model whose ops point into `proto`."""
+        """Return the compiled plan and program of a model whose ops refer to `proto`."""
         plan = plan_model(model or self.ir(proto), PoolOptions(**options), time_limit=1.0)
         program = arrange(proto, plan.model, folder)
         graph = CompiledGraph(
@@ -160,7 +160,7 @@ class Bench:
         return Parts(graph, memoryview(program.constant_bytes()))
 
     def moved(self, parts: Parts, **offsets: int) -> Parts:
-        """The same program with some buffers elsewhere, right or wrong."""
+        """Return the same program with some buffers at other offsets, valid or not."""
         graph = parts.graph
         names = {b.name for b in graph.buffers}
         assert offsets.keys() <= names
@@ -173,24 +173,24 @@ class Bench:
         return Parts(replace(graph, buffers=buffers, scratch_bytes=size), parts.constants)
 
     def context(self, parts: Parts) -> CompiledContext:
-        """A context of one graph."""
+        """Return a context of one graph."""
         return CompiledContext((parts.graph,), "v6", "qnnmem 0.1.0", parts.constants)
 
     def prepare(self, proto: onnx.ModelProto, folder: Path, **options: Any) -> lpai.Prepared:
-        """Prepare as a user does, floating point allowed."""
+        """Return the model prepared through the public function, floats allowed."""
         path = folder / "tiny.onnx"
         path.write_bytes(proto.SerializeToString())
         options = {"allow_float": True, "time_limit_s": 1.0} | options
         return lpai.prepare({"tiny": path}, lpai.PrepareOptions(**options))
 
     def open(self, context: CompiledContext, folder: Path, **options: Any) -> lpai.Session:
-        """Open a context the short way."""
+        """Return a session for the context."""
         path = folder / "tiny.bin"
         write(context, path)
         return lpai.open(path, **{"trusted": True, **options})
 
     def plain(self, proto: onnx.ModelProto, feeds: Mapping[str, Array]) -> dict[str, Array]:
-        """Outputs of an ordinary run with nothing optimised."""
+        """Return the outputs of a run without optimisation."""
         options = onnxruntime.SessionOptions()
         options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
         options.intra_op_num_threads = 1
@@ -201,7 +201,7 @@ class Bench:
         return dict(zip(names, session.run(names, used), strict=True))
 
     def noise(self, graph: CompiledGraph, seed: int = 0) -> dict[str, Array]:
-        """Random values for the inputs of a graph, indices small."""
+        """Return random inputs for a graph; integer inputs are 0 or 1."""
         random = np.random.default_rng(seed)
         found: dict[str, Array] = {}
         for name in graph.inputs:
@@ -213,7 +213,7 @@ class Bench:
         return found
 
     def check(self, proto: onnx.ModelProto, parts: Parts, **how: Any) -> Any:
-        """Run three times, first under the sanitiser, and compare with plain runs bit for bit."""
+        """Run three times and compare with plain runs bit for bit; the first run is sanitised."""
         memory = Memory(parts, **how)
         state = {
             old: np.zeros(parts.graph.model.tensors[old].shape, np.float32)
@@ -232,7 +232,7 @@ class Bench:
 
 
 def tensor(info: onnx.ValueInfoProto) -> Tensor:
-    """Say the same in our words."""
+    """Return the tensor that an ONNX value describes."""
     kind = info.type.tensor_type
     shape = tuple(dim.dim_value for dim in kind.shape.dim)
     return Tensor(info.name, DType(DTYPES[kind.elem_type]), shape)
@@ -240,5 +240,5 @@ def tensor(info: onnx.ValueInfoProto) -> Tensor:
 
 @pytest.fixture(scope="session")
 def bench() -> Bench:
-    """The factory of all cases."""
+    """Return the factory of all cases."""
     return Bench()

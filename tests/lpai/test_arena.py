@@ -20,14 +20,14 @@ ORDERS = list(permutations(range(4)))
 
 
 def code_of(call: Callable[..., object], *arguments: Any) -> tuple[int, str]:
-    """Code and rule of a call that fails."""
+    """Return the code and the rule of a call that fails."""
     with pytest.raises(QnnError) as caught:
         call(*arguments)
     return caught.value.code, caught.value.finding.rule
 
 
 def tenants(arena: Arena) -> list[Tenant]:
-    """Four graphs that have been executed once."""
+    """Return four graphs that have been executed once."""
     made = [Tenant(arena, name) for name in NAMES]
     for tenant in made:
         tenant.execute()
@@ -35,14 +35,14 @@ def tenants(arena: Arena) -> list[Tenant]:
 
 
 def scratch(memory: Any, size: int) -> list[lpai.Config | None]:
-    """Configs that hand over scratch."""
+    """Return configs that set scratch."""
     return [lpai.custom(SCRATCH, lpai.Mem(MemType.DDR, size, memory)), None]
 
 
 @pytest.mark.parametrize("order", share(ORDERS, 5), ids=str)
 @pytest.mark.parametrize("early", [0, 1, 2, 3])
 def test_a_block_freed_before_its_last_graph_is_found(order: tuple[int, ...], early: int) -> None:
-    """In any order of four contexts, every one that is still there notices."""
+    """After the shared block is freed, each remaining context fails with code 6039 and rule R10."""
     arena = Arena()
     graphs = tenants(arena)
     for number in order[:early]:
@@ -55,8 +55,8 @@ def test_a_block_freed_before_its_last_graph_is_found(order: tuple[int, ...], ea
 
 @pytest.mark.parametrize("order", ORDERS, ids=str)
 def test_it_is_found_though_nothing_executes(order: tuple[int, ...]) -> None:
-    """The contexts that are freed after the block say so then, each of its own memory."""
-    arena, early = Arena(), order[0]  # each number comes in six orders
+    """Without another execution, each context freed after its block reports R10 and R7."""
+    arena, early = Arena(), order[0]  # each number comes first in six orders
     graphs = tenants(arena)
     for place, number in enumerate(order):
         if place == early:
@@ -67,7 +67,7 @@ def test_it_is_found_though_nothing_executes(order: tuple[int, ...]) -> None:
 
 @pytest.mark.parametrize("order", ORDERS, ids=str)
 def test_a_block_freed_after_its_last_graph_is_right(order: tuple[int, ...]) -> None:
-    """Whichever context goes first."""
+    """Freeing four contexts in any order and then the block gives no finding."""
     arena = Arena()
     graphs = tenants(arena)
     for number in order:
@@ -81,7 +81,7 @@ def test_a_block_freed_after_its_last_graph_is_right(order: tuple[int, ...]) -> 
     "order", list(permutations(("context", "scratch", "persistent", "binary")))
 )
 def test_of_all_orders_those_that_begin_with_the_context_are_right(order: tuple[str, ...]) -> None:
-    """Six of 24 orders of freeing keep the contract, the others are found."""
+    """Of 24 orders of freeing, only the six with the context first give no finding."""
     client = Client().ready().executed()
     client.freed(*order)
     gone = set(order[: order.index("context")])
@@ -91,7 +91,7 @@ def test_of_all_orders_those_that_begin_with_the_context_are_right(order: tuple[
 
 
 def test_what_an_execution_said_is_not_said_again() -> None:
-    """One loss is one finding."""
+    """Memory freed too early is reported once, not again when the context is freed."""
     client = Client("plain").ready()
     client.scratch.free()
     assert code_of(client.run) == (6039, "R7")
@@ -100,7 +100,7 @@ def test_what_an_execution_said_is_not_said_again() -> None:
 
 
 def test_scratch_may_be_replaced_inside_the_block() -> None:
-    """A new piece of the block, then the old one as input of another graph: nothing is wrong."""
+    """After scratch moves within the block, another graph may use the old scratch as input."""
     arena = Arena()
     tenant, other = Tenant(arena, "plain"), Tenant(arena, "plain")
     old = tenant.pools[SCRATCH]
@@ -111,7 +111,7 @@ def test_scratch_may_be_replaced_inside_the_block() -> None:
 
 
 def holdings(graphs: list[Tenant]) -> dict[str, int]:
-    """Addresses of all that graphs hold."""
+    """Return the addresses of all memory that the graphs hold."""
     found = {}
     for tenant in graphs:
         name = tenant.graph.name
@@ -124,7 +124,7 @@ def holdings(graphs: list[Tenant]) -> dict[str, int]:
 @pytest.mark.parametrize("off", [-64, 0, 64])
 @pytest.mark.parametrize("wrong", [SCRATCH, PERSISTENT], ids=["scratch", "persistent"])
 def test_one_wrong_offset_is_found(wrong: GraphOption, off: int) -> None:
-    """A pool on anything that another graph holds is found when it is handed over."""
+    """A pool that overlaps memory of another graph is refused when it is set."""
     arena = Arena()
     arena.cut(4096)
     make = lpai.Context.create_from_binary
@@ -137,13 +137,13 @@ def test_one_wrong_offset_is_found(wrong: GraphOption, off: int) -> None:
             graph.set_config([lpai.custom(wrong, mem), None])
         same = name.endswith(wrong.name)
         refused = graph.scratch is graph.persistent is None
-        # The block is dense: beside what was meant the pool may lie on its neighbour, too.
+        # The block is dense: a shifted pool may also overlap the neighbour.
         assert set(arena.rules) in ({"X5"}, {"X8"}), name
         assert refused or same, name
 
 
 def test_a_refused_pool_is_not_taken() -> None:
-    """What was there stays, and everything works on."""
+    """A refused pool is not set, and all graphs still run with their old pools."""
     arena = Arena()
     first, second = Tenant(arena, "counter"), Tenant(arena, "plain")
     wrong = scratch(address_of(first.pools[PERSISTENT]), second.pools[SCRATCH].nbytes)
@@ -152,7 +152,7 @@ def test_a_refused_pool_is_not_taken() -> None:
 
 
 def test_pools_in_a_block_of_numpy_are_kept_apart_as_well() -> None:
-    """The block need not come from a heap."""
+    """Overlapping pools are refused in a NumPy block too."""
     block = np.zeros(8192, np.uint8)
     block = block[-block.__array_interface__["data"][0] % 64 :]
     first, second = Client("plain"), Client("counter")
@@ -163,7 +163,7 @@ def test_pools_in_a_block_of_numpy_are_kept_apart_as_well() -> None:
 
 
 def test_a_graph_that_is_gone_holds_nothing() -> None:
-    """After its context was freed its memory is anybody's."""
+    """After its context is freed, a graph's memory may serve another graph."""
     client = Client("plain").ready()
     memory = client.scratch
     client.context.free()
@@ -178,7 +178,7 @@ def test_a_graph_that_is_gone_holds_nothing() -> None:
 @pytest.mark.parametrize("side", [0, 1])
 @pytest.mark.parametrize("what", ["scratch", "persistent", "binary"])
 def test_io_on_what_a_graph_holds_is_refused(side: int, what: str) -> None:
-    """Inputs and outputs have memory of their own."""
+    """An input or output on scratch, state or the binary of a graph is refused."""
     client = Client("counter").ready()
     tensors = client.tensors()
     tensors[side][0].client_buf = getattr(client, what).view[:128]
@@ -187,7 +187,7 @@ def test_io_on_what_a_graph_holds_is_refused(side: int, what: str) -> None:
 
 
 def test_the_place_of_a_tensor_in_scratch_is_its_own() -> None:
-    """What Graph.view shows may be given as the buffer of that tensor, or to another graph."""
+    """A tensor's own memory in scratch, from `Graph.view`, may be used as a buffer."""
     client, other = Client("plain").ready(), Client("plain").ready()
     tensors = client.tensors()
     for tensor in (*tensors[0], *tensors[1]):
@@ -200,7 +200,7 @@ def test_the_place_of_a_tensor_in_scratch_is_its_own() -> None:
 
 
 def test_a_place_that_nobody_was_told_is_a_mistake() -> None:
-    """The same address by chance is not an input."""
+    """An input buffer inside scratch without `Graph.view` is refused with X8."""
     client = Client("plain").ready()
     offset = client.graph.compiled.places()["x"].offset
     tensors = client.tensors()
@@ -210,7 +210,7 @@ def test_a_place_that_nobody_was_told_is_a_mistake() -> None:
 
 @pytest.mark.parametrize(("offset", "wanted"), [(0, []), (64, ["X8"]), (128, [])])
 def test_an_output_partly_on_its_input_is_a_wrong_offset(offset: int, wanted: list[str]) -> None:
-    """One buffer for both is meant, a part of it is not; it is said once."""
+    """An output that partly overlaps its input is reported once; a full overlap is allowed."""
     client = Client("plain").ready()
     block = client.buffer(512)
     tensors = client.tensors()
@@ -222,7 +222,7 @@ def test_an_output_partly_on_its_input_is_a_wrong_offset(offset: int, wanted: li
 
 
 def test_a_binary_on_living_pools_is_refused() -> None:
-    """Where it would have to stay; a copy may come from anywhere."""
+    """A kept binary that overlaps a live pool is refused; a copied one is accepted."""
     arena = Arena()
     tenant = Tenant(arena, "plain")
     start = address_of(tenant.pools[SCRATCH]) - arena.block.address
@@ -234,7 +234,7 @@ def test_a_binary_on_living_pools_is_refused() -> None:
 
 
 def test_several_contexts_may_read_one_binary() -> None:
-    """It is not written."""
+    """Several contexts may share one binary, since it is read-only."""
     client = Client("plain").ready()
     content = client.binary.view[: len(binary())]
     lpai.Context.create_from_binary(client.backend, content, [KEEP], trusted=True)
@@ -242,7 +242,7 @@ def test_several_contexts_may_read_one_binary() -> None:
 
 
 def test_pieces_of_a_block_touch_and_do_not_overlap() -> None:
-    """The block of the tests itself is cut as it should be."""
+    """Pieces cut from the test block do not overlap."""
     arena = Arena()
     spans = [(address_of(piece), piece.nbytes) for piece in map(arena.cut, (1, 64, 100, 256))]
     assert all(a + size <= b for (a, size), (b, _) in combinations(spans, 2))

@@ -1,4 +1,4 @@
-"""Context binaries: what is written is what is read, byte for byte where it is promised."""
+"""Context binaries: reading returns what was written, with the documented bytes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from qnnmem.units import Align, Bytes, Offset, Step
 
 
 def small_graph(name: str = "g", program: bytes = b"program") -> CompiledGraph:
-    """Plan x + w -> a -> y."""
+    """Return a compiled graph of x + w -> a -> y."""
     tensors = {n: Tensor(n, DType.INT8, (1, 40)) for n in ("x", "w", "a", "y")}
     ops = (Op("add", "Add", ("x", "w"), ("a",), sources=(0,)), Op("relu", "Relu", ("a",), ("y",)))
     model = Model("m", "onnx", tensors, ops, ("x",), ("y",), ("w",))
@@ -41,25 +41,25 @@ def small_graph(name: str = "g", program: bytes = b"program") -> CompiledGraph:
 
 
 def small_context(*graphs: CompiledGraph) -> CompiledContext:
-    """Give a context of these graphs, or of one small graph."""
+    """Return a context of these graphs, or of one small graph."""
     stored = memoryview(bytes(256) + bytes(range(40)))
     return CompiledContext(graphs or (small_graph(),), "v6", "qnnmem 0.1.0", stored)
 
 
 def packed(context: CompiledContext) -> bytes:
-    """Pack into one piece."""
+    """Return the packed context as one piece."""
     return b"".join(pack(context))
 
 
 def sections(data: bytes) -> list[tuple[int, int, int, int, int, int]]:
-    """Read the section table the way the document describes it."""
+    """Return the section table, read as documented."""
     (count,) = struct.unpack_from("<I", data, 24)
     return [struct.unpack_from("<IIQQII", data, 64 + 32 * n) for n in range(count)]
 
 
 @pytest.mark.parametrize("seed", range(40))
 def test_what_is_read_is_what_was_written(seed: int) -> None:
-    """Graphs with bodies, views, state, windows and constants come back equal."""
+    """Graphs with bodies, views, states, windows and constants read back equal."""
     context = random_context(random.Random(seed))  # noqa: S311  wanted: repeat this
     assert unpack(packed(context)) == context
 
@@ -74,7 +74,7 @@ def test_what_is_read_is_what_was_written(seed: int) -> None:
 def test_any_name_and_number_comes_back(
     name: str, note: str, scale: float, zero: int, program: bytes
 ) -> None:
-    """Names with any character, every finite scale and every zero point survive."""
+    """Names with any character, finite scales and all zero points read back equal."""
     graph = replace(
         small_graph(name, program), notes=(note, "\ud800"), quants={"x": Quant(scale, zero)}
     )
@@ -83,7 +83,7 @@ def test_any_name_and_number_comes_back(
 
 
 def test_equal_contexts_have_equal_bytes() -> None:
-    """The order in which tensors and quantization were collected does not show."""
+    """The order of tensors and quantizations in memory does not change the binary."""
     graph = small_graph()
     turned = replace(
         graph,
@@ -95,7 +95,7 @@ def test_equal_contexts_have_equal_bytes() -> None:
 
 
 def test_different_contexts_have_different_bytes() -> None:
-    """A plan that differs in one offset is another binary."""
+    """A plan that differs in one offset gives another binary."""
     graph = small_graph()
     moved = replace(graph.buffers[0], offset=Offset(graph.scratch_bytes - 64))
     assert graph.buffers[0].offset != moved.offset
@@ -104,7 +104,7 @@ def test_different_contexts_have_different_bytes() -> None:
 
 
 def test_a_plan_with_overlaps_loads() -> None:
-    """Whether live buffers overlap is not the reader's business."""
+    """The reader accepts a plan whose live buffers overlap."""
     graph = small_graph()
     piled = tuple(replace(buffer, offset=Offset(0)) for buffer in graph.buffers)
     context = small_context(replace(graph, buffers=piled))
@@ -112,7 +112,7 @@ def test_a_plan_with_overlaps_loads() -> None:
 
 
 def test_a_layout_without_ops_is_kept() -> None:
-    """A buffer list has no tensors; its buffers have places all the same."""
+    """A layout from a buffer list, which has no tensors, reads back equal."""
     live = Span(Step(0), Step(5))
     fixed = FixedBuffer("b", Bytes(10), live, Align(2), Offset(4))
     free = FixedBuffer("c", Bytes(10), live)
@@ -127,7 +127,7 @@ def test_a_layout_without_ops_is_kept() -> None:
 
 
 def test_the_header_is_as_documented() -> None:
-    """Magic, version, sizes and checksum lie where the document says."""
+    """Magic, version, sizes and checksum are at the documented offsets."""
     data = packed(small_context(small_graph("a"), small_graph("b")))
     magic, major, minor, head, size, count, crc = struct.unpack_from("<8sHHIQII", data)
     assert (magic, major, minor) == (b"\x89QMEM\r\n\x1a", 1, 0)
@@ -136,7 +136,7 @@ def test_the_header_is_as_documented() -> None:
 
 
 def test_sections_are_as_documented() -> None:
-    """Description, programs in order, constants: each on 256 bytes, zeros between, sealed."""
+    """Description, programs and constants are in order, 256-byte aligned, with checksums."""
     data = packed(small_context(small_graph("a", b"one"), small_graph("b", b"")))
     table = sections(data)
     assert [(kind, number) for kind, number, *_ in table] == [(1, 0), (2, 0), (2, 1), (3, 0)]
@@ -150,7 +150,7 @@ def test_sections_are_as_documented() -> None:
 
 
 def test_constants_are_a_view_of_the_file() -> None:
-    """Nothing is copied, and the view cannot be written through."""
+    """Constants are a read-only view of the file, not a copy."""
     data = bytearray(packed(small_context()))
     view = unpack(data).constants
     start = sections(bytes(data))[-1][2]
@@ -161,7 +161,7 @@ def test_constants_are_a_view_of_the_file() -> None:
 
 
 def test_constants_of_any_shape_are_written_as_bytes() -> None:
-    """A view of wider elements is stored as the bytes it shows."""
+    """A view with wider elements is stored as its bytes."""
     wide = memoryview(bytes(256) + bytes(range(40))).cast("I")
     context = replace(small_context(), constants=wide)
     assert unpack(packed(context)) == small_context()
@@ -181,13 +181,13 @@ def test_constants_of_any_shape_are_written_as_bytes() -> None:
     ids=lambda change: next(iter(change)),
 )
 def test_what_could_not_be_read_is_not_written(change: dict[str, object]) -> None:
-    """A context that would be refused later is refused at once."""
+    """A context that the reader would refuse is not written."""
     with pytest.raises(UsageError):
         pack(replace(small_context(), **change))  # type: ignore[arg-type]  # wrong on purpose
 
 
 def test_a_file_is_written_whole(tmp_path: Path) -> None:
-    """The file holds the binary, and no temporary file is left."""
+    """A written file holds the whole binary, and no temporary file remains."""
     path = tmp_path / "model.bin"
     path.write_bytes(b"older")
     size = write(small_context(), path)
@@ -196,7 +196,7 @@ def test_a_file_is_written_whole(tmp_path: Path) -> None:
 
 
 def test_a_failure_leaves_the_older_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A full disk ends in a sentence; the file of that name stays as it was."""
+    """A full disk raises OutputError and leaves the older file unchanged."""
     path = tmp_path / "model.bin"
     path.write_bytes(b"older")
 
@@ -213,13 +213,13 @@ def test_a_failure_leaves_the_older_file(tmp_path: Path, monkeypatch: pytest.Mon
     "name", ["", "missing/model.bin", "a\0b"], ids=["folder", "missing", "nul"]
 )
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path, name: str) -> None:
-    """Folders, missing folders and impossible names end in a sentence."""
+    """A folder, a missing folder or an impossible name raises OutputError."""
     with pytest.raises(OutputError):
         write(small_context(), tmp_path / name)
 
 
 def test_a_binary_can_be_mapped(tmp_path: Path) -> None:
-    """A mapped file is read without copying it, and constants are on 256 bytes in memory."""
+    """A mapped binary is read without a copy, with its constants 256-byte aligned in memory."""
     import numpy as np
 
     path = tmp_path / "model.bin"
@@ -231,7 +231,7 @@ def test_a_binary_can_be_mapped(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [None, b""], ids=["missing", "empty"])
 def test_a_file_that_cannot_be_mapped_is_named(tmp_path: Path, content: bytes | None) -> None:
-    """A missing and an empty file end in a sentence."""
+    """A missing or empty file raises LoadError with its name."""
     path = tmp_path / "model.bin"
     if content is not None:
         path.write_bytes(content)

@@ -1,4 +1,4 @@
-"""Checks of a binary at their bounds: the last value that is right, the first that is wrong."""
+"""Checks of a binary at their limits: the last valid value and the first invalid one."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ CONSTANT = Constant("c", 3, (8, 4), Offset(256), Bytes(32), False)
 
 
 def placed(name: str, at: int, pool: Pool = Pool.SCRATCH, upper: int = 2) -> PlacedBuffer:
-    """A buffer of one tensor."""
+    """Return a buffer of one tensor."""
     return PlacedBuffer(name, Bytes(32), Span(Step(0), Step(upper)), pool=pool, offset=Offset(at))
 
 
@@ -55,7 +55,7 @@ GRAPH = CompiledGraph(
 
 
 def fault(*graphs: CompiledGraph, constants: int = 288, hardware: str = "v6") -> str:
-    """What is wrong with a description; nothing if it is right."""
+    """Return the fault of a description; empty if it is valid."""
     try:
         check(Description("qnnmem", hardware, graphs), constants)
     except Damaged as exc:
@@ -64,7 +64,7 @@ def fault(*graphs: CompiledGraph, constants: int = 288, hardware: str = "v6") ->
 
 
 def test_so_many_graphs_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At least one, at most so many, each with a name of its own."""
+    """A binary has between one graph and the limit, each with a unique name."""
     monkeypatch.setitem(check.__globals__, "MAX_GRAPHS", 2)
     graphs = [replace(GRAPH, name=f"g{number}") for number in range(3)]
     assert fault() == "graphs has 0 entries; allowed: 1 to 2"
@@ -74,7 +74,7 @@ def test_so_many_graphs_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_so_many_tensors_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of all graphs together, bodies included."""
+    """The limit on tensors counts all graphs and their bodies together."""
     body = Model("b", "onnx", {"b": X}, (), (), ("b",))
     ops = (replace(MODEL.ops[0], bodies=(body, body)),)
     nested = replace(GRAPH, name="n", model=replace(MODEL, ops=ops))
@@ -89,12 +89,12 @@ def test_so_many_tensors_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     [("v6", True), ("v999_999", True), ("v6\n", False), ("v1234", False), ("v\u0663", False)],
 )
 def test_a_hardware_version(hardware: str, right: bool) -> None:
-    """Digits of ASCII, three at most."""
+    """A hardware version has at most three ASCII digits."""
     assert ("hw_version" not in fault(GRAPH, hardware=hardware)) == right
 
 
 def buffers(**changed: PlacedBuffer) -> CompiledGraph:
-    """The graph with other places."""
+    """Return the graph with some buffers replaced."""
     return replace(GRAPH, buffers=tuple(changed.get(b.name, b) for b in GRAPH.buffers))
 
 
@@ -130,15 +130,15 @@ def buffers(**changed: PlacedBuffer) -> CompiledGraph:
     ],
 )
 def test_places(graph: CompiledGraph, wanted: str) -> None:
-    """In a pool that is planned, inside it, aligned, for as long as there are steps."""
+    """A buffer must be in a planned pool, inside it, aligned, and end with the graph's steps."""
     found = fault(graph)
     assert wanted in found
     assert bool(found) == bool(wanted)
 
 
 def test_a_graph_without_ops_has_no_steps() -> None:
-    """What lives how long does not matter then."""
-    listed = (FixedBuffer("x", 32, (0, 9)),)  # as of a list of buffers
+    """A graph without ops has no steps, so any lifetime is valid."""
+    listed = (FixedBuffer("x", 32, (0, 9)),)  # as in a buffer list
     model = replace(MODEL, ops=(), outputs=("x",), buffers=listed)
     graph = replace(GRAPH, model=model, states=(), windows=())
     assert (
@@ -178,14 +178,14 @@ def test_a_graph_without_ops_has_no_steps() -> None:
     ],
 )
 def test_windows(window: FrameWindow, wanted: str) -> None:
-    """Whole numbers of what arrives, up to all that they hold."""
+    """A window's stride, padding and size must be multiples of its frames and fit inside it."""
     found = fault(replace(GRAPH, windows=(window,)))
     assert wanted in found
     assert bool(found) == bool(wanted)
 
 
 def test_names_are_unique_and_known() -> None:
-    """Of windows and buffers; a state pair is an input and an output, alike."""
+    """Window names are unique; a state pair is an input and an output of equal shape."""
     assert fault(replace(GRAPH, windows=(WINDOW, WINDOW))) == "graphs[0].windows names 'win' twice"
     assert "states[0] ('h', 'x') is not a pair of an" in fault(replace(GRAPH, states=(("h", "x"),)))
     other = {"x": X, "h": H, "n": Tensor("n", DType.INT8, (4, 8))}
@@ -195,7 +195,7 @@ def test_names_are_unique_and_known() -> None:
 
 
 def test_constants() -> None:
-    """Up to the last byte of the section, and not beyond it."""
+    """A constant may end at the last byte of the section, not beyond."""
     assert fault(GRAPH, constants=288) == ""
     wanted = "graphs[0].constants[0] ('c') ends at byte 288, but there are 287 bytes of constants"
     assert fault(GRAPH, constants=287) == wanted
@@ -205,7 +205,7 @@ def test_constants() -> None:
 
 
 class Word(Enum):
-    """A closed set."""
+    """An enumeration of two words."""
 
     YES = "yes"
     NO = "no"
@@ -231,7 +231,7 @@ LONGEST = "x" * fields.MAX_TEXT
     ],
 )
 def test_a_value_at_its_bound_is_read(read: Callable[[Any], Any], value: Any, found: Any) -> None:
-    """As it is."""
+    """A value at its limit is read unchanged."""
     assert read(value) == found
 
 
@@ -264,7 +264,7 @@ def test_a_value_at_its_bound_is_read(read: Callable[[Any], Any], value: Any, fo
 def test_a_value_beyond_its_bound_is_refused(
     read: Callable[[Any], Any], value: Any, wanted: str
 ) -> None:
-    """With what it is and what belongs there."""
+    """A value beyond its limit is refused with the value and the expected form."""
     with pytest.raises(Damaged) as caught:
         read(value)
     assert wanted in str(caught.value)
@@ -274,12 +274,12 @@ def test_a_value_beyond_its_bound_is_refused(
 
 
 def file(programs: int = 1, constants: bytes = b"c") -> bytes:
-    """A file of sections that say nothing."""
+    """Return a binary with a minimal description, programs and constants."""
     return b"".join(layout.assemble(b"{}", [b"p"] * programs, memoryview(constants)))
 
 
 def resealed(data: bytes, at: int, form: str, value: int) -> bytes:
-    """The file with one number changed and the header's checksum made right."""
+    """Return the file with one number changed and a correct header checksum."""
     (end,) = struct.unpack_from("<I", data, 12)
     head = bytearray(data[:end])
     struct.pack_into(form, head, at, value)
@@ -289,14 +289,14 @@ def resealed(data: bytes, at: int, form: str, value: int) -> bytes:
 
 
 def refused(data: bytes) -> str:
-    """What is wrong with a file."""
+    """Return the fault of a file."""
     with pytest.raises((Damaged, WrongVersion)) as caught:
         layout.take_apart(memoryview(data))
     return str(caught.value)
 
 
 def test_sections_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As many programs as are allowed, and constants of no size."""
+    """A file with as many programs as allowed, and empty constants, reads back equal."""
     monkeypatch.setattr(layout, "MAX_GRAPHS", 3)
     for count in (1, 3):
         meta, programs, constants = layout.take_apart(memoryview(file(count, b"")))
@@ -310,7 +310,7 @@ def test_sections_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_description_at_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So many bytes and no more; programs and constants may be longer."""
+    """The description may have as many bytes as allowed; other sections may be longer."""
     monkeypatch.setattr(layout, "MAX_META", 2)
     assert layout.take_apart(memoryview(file(1, bytes(99))))
     monkeypatch.setattr(layout, "MAX_META", 1)
@@ -352,10 +352,10 @@ def test_a_description_at_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_each_number_of_a_header_has_one_value(at: int, form: str, value: int, wanted: str) -> None:
-    """One more or less is refused for what it is."""
+    """Each number in the header has one valid value; any other is refused with a reason."""
     data = file()
     assert len(data) == 769
-    if at == 12:  # the header's end itself: a checksum over one byte more
+    if at == 12:  # the header's own size: one byte more under the checksum
         head = bytearray(data)
         struct.pack_into(form, head, at, value)
         data = bytes(head)
@@ -368,7 +368,7 @@ def test_each_number_of_a_header_has_one_value(at: int, form: str, value: int, w
 
 
 def test_what_lies_between_sections_is_nothing() -> None:
-    """From the end of the one to the start of the next."""
+    """Padding between sections must be zero, from the first byte to the last."""
     for at, name in (
         (160, "description"),
         (255, "description"),

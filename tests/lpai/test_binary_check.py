@@ -1,4 +1,4 @@
-"""Damaged and hostile context binaries: a code and one sentence, whatever is wrong with them."""
+"""Damaged and hostile context binaries are refused with a code and one sentence."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Change = Callable[[Any], object]
 
 
 def context() -> CompiledContext:
-    """Give a context with state, a window, a body and a constant."""
+    """Return a context with a state, a window, a body and a constant."""
     tensors = {name: Tensor(name, DType.INT8, (8, 4)) for name in ("x", "y", "w", "h", "n", "v")}
     inner = {"b": Tensor("b", DType.INT8, (8, 4))}
     body = Model("body", "onnx", inner, (Op("in", "Neg", ("x",), ("b",)),), (), ("b",))
@@ -58,20 +58,20 @@ SOUND = b"".join(pack(context()))
 
 
 def with_meta(meta: bytes) -> bytes:
-    """Give the sound binary another description, checksums right."""
+    """Return the valid binary with another description and correct checksums."""
     parts = take_apart(memoryview(SOUND))
     return b"".join(assemble(meta, [bytes(p) for p in parts.programs], parts.constants))
 
 
 def with_change(change: Change) -> bytes:
-    """Give the sound binary a description that was changed as JSON."""
+    """Return the valid binary with its description changed as JSON."""
     document = json.loads(bytes(take_apart(memoryview(SOUND)).meta))
     change(document)
     return with_meta(json.dumps(document).encode())
 
 
 def with_head(at: int, form: str, value: int) -> bytes:
-    """Change a field of header or table and make the header's checksum right."""
+    """Return the valid binary with one header field changed and a correct checksum."""
     (end,) = struct.unpack_from("<I", SOUND, 12)
     head = bytearray(SOUND[:end])
     struct.pack_into(form, head, at, value)
@@ -81,7 +81,7 @@ def with_head(at: int, form: str, value: int) -> bytes:
 
 
 def refusal(data: bytes, malformed: int = 5005) -> QnnError:
-    """Give the error that a binary is refused with."""
+    """Return the error with which a binary is refused."""
     with pytest.raises(QnnError) as caught:
         unpack(data, malformed)
     assert str(caught.value).isprintable()
@@ -89,27 +89,27 @@ def refusal(data: bytes, malformed: int = 5005) -> QnnError:
 
 
 def graph(document: Any) -> Any:
-    """Give the first graph of a description."""
+    """Return the first graph of a description."""
     return document["graphs"][0]
 
 
 def buffer(document: Any, name: str) -> Any:
-    """Give a buffer of the first graph by its name."""
+    """Return a buffer of the first graph by name."""
     return next(row for row in graph(document)["buffers"] if row["name"] == name)
 
 
 def tensor(document: Any, name: str) -> Any:
-    """Give a tensor of the first graph by its name."""
+    """Return a tensor of the first graph by name."""
     return next(row for row in graph(document)["model"]["tensors"] if row["name"] == name)
 
 
 def put(find: Callable[[Any], Any], key: Any, value: Any) -> Change:
-    """Set one value of a description."""
+    """Return a change that sets one value of a description."""
     return lambda document: find(document).__setitem__(key, value)
 
 
 def test_the_sound_binary_loads() -> None:
-    """The tests below change a binary that is right."""
+    """The unchanged binary, from which the other tests start, loads."""
     assert unpack(SOUND) == context()
     assert unpack(with_change(lambda document: None)) == context()
 
@@ -119,7 +119,7 @@ def test_the_sound_binary_loads() -> None:
     [
         (CompiledContext, lambda document: document, {"constants"}),
         (CompiledGraph, lambda document: graph(document), {"program"}),
-        # What is said before a plan, as the notes do, which are stored; and `quants` of the graph.
+        # Assumptions are stored in the notes, and encodings in the graph's `quants`.
         (Model, lambda document: model(document), {"assumed", "encodings", "holds_for"}),
         (Op, lambda document: op(document), set()),
         (Tensor, lambda document: tensor(document, "x"), set()),
@@ -130,7 +130,7 @@ def test_the_sound_binary_loads() -> None:
     ids=lambda value: getattr(value, "__name__", ""),
 )
 def test_no_field_is_forgotten(kind: Any, find: Callable[[Any], Any], elsewhere: set[str]) -> None:
-    """A field that a value of ours gains must be stored too."""
+    """Every field of a stored type is in the description or stored elsewhere."""
     document = json.loads(bytes(take_apart(memoryview(SOUND)).meta))
     named = fields(kind) if is_dataclass(kind) else msgspec.structs.fields(kind)
     assert set(find(document)) | elsewhere == {field.name for field in named}
@@ -138,7 +138,7 @@ def test_no_field_is_forgotten(kind: Any, find: Callable[[Any], Any], elsewhere:
 
 @pytest.mark.parametrize("malformed", [5005, 30010])
 def test_the_caller_chooses_the_code(malformed: int) -> None:
-    """Creating a context and asking the system context have different codes and calls."""
+    """The caller selects the error code, which also selects the call in the finding."""
     error = refusal(SOUND[:-1], malformed)
     call = {5005: "QnnContext_createFromBinary", 30010: "QnnSystemContext_getBinaryInfo"}
     assert (error.code, error.finding.rule) == (malformed, "B1")
@@ -147,18 +147,18 @@ def test_the_caller_chooses_the_code(malformed: int) -> None:
 
 @pytest.mark.parametrize("length", [0, 1, 7, 8, 63, 64, 100, 160, 500, len(SOUND) - 1])
 def test_a_file_that_was_cut_off_is_refused(length: int) -> None:
-    """Wherever a file ends early, it is refused."""
+    """A binary that is cut off anywhere is refused."""
     assert refusal(SOUND[:length]).code == 5005
 
 
 def test_a_buffer_with_gaps_is_the_callers_mistake() -> None:
-    """A binary cannot be read from every other byte of a memory."""
+    """A memory with gaps between its bytes raises UsageError."""
     with pytest.raises(UsageError, match="has gaps"):
         unpack(memoryview(SOUND + SOUND)[::2])
 
 
 def test_every_single_bit_counts() -> None:
-    """A binary with any one bit flipped does not load."""
+    """A binary with any single flipped bit is refused."""
     for at in range(len(SOUND)):
         data = bytearray(SOUND)
         data[at] ^= 1 << at % 8
@@ -167,14 +167,14 @@ def test_every_single_bit_counts() -> None:
 
 @pytest.mark.parametrize(("at", "value"), [(8, 2), (8, 0), (10, 1)], ids=["next", "zero", "minor"])
 def test_another_format_version_is_refused(at: int, value: int) -> None:
-    """Older and newer formats have a code of their own."""
+    """A binary of another format version is refused with code 5004 and rule R19."""
     error = refusal(with_head(at, "<H", value))
     assert (error.code, error.finding.rule) == (5004, "R19")
     assert "format version" in str(error)
 
 
 def test_another_producer_is_refused() -> None:
-    """A binary that some other program made in our format is not trusted to mean the same."""
+    """A binary from another producer is refused with code 5004 and rule R19."""
     error = refusal(with_change(put(lambda document: document, "producer", "other 1.0")))
     assert (error.code, error.finding.rule) == (5004, "R19")
 
@@ -201,12 +201,12 @@ def test_another_producer_is_refused() -> None:
     ],
 )
 def test_a_header_that_lies_is_refused(at: int, form: str, value: int, words: str) -> None:
-    """Sizes, counts and offsets must be the only ones possible, checksum or not."""
+    """Wrong sizes, counts and offsets are refused, even with a correct checksum."""
     assert words in str(refusal(with_head(at, form, value)))
 
 
 def test_padding_is_zero() -> None:
-    """Bytes that belong to no section cannot carry anything."""
+    """Padding bytes that are not zero are refused."""
     data = bytearray(SOUND)
     data[255] = 1
     assert "padding before the description" in str(refusal(bytes(data)))
@@ -228,7 +228,7 @@ def test_padding_is_zero() -> None:
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_wrong_file_is_told_apart(data: bytes, words: str) -> None:
-    """The message says what the file seems to be and what makes the right one."""
+    """The message names the type of a wrong file and points to `qnnmem prepare`."""
     error = refusal(data)
     assert words in str(error)
     assert "qnnmem prepare" in error.finding.cure
@@ -252,32 +252,32 @@ def test_a_wrong_file_is_told_apart(data: bytes, words: str) -> None:
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_description_that_is_no_description_is_refused(meta: bytes, words: str) -> None:
-    """Whatever stands where JSON belongs, the answer is a sentence."""
+    """A description that is not valid JSON, or too large, is refused with the reason."""
     assert words in str(refusal(with_meta(meta)))
 
 
 def model(document: Any) -> Any:
-    """Give the model of the first graph."""
+    """Return the model of the first graph."""
     return graph(document)["model"]
 
 
 def rows(key: str) -> Callable[[Any], Any]:
-    """Give the first of the rows that the first graph has under a key."""
+    """Return a getter for the first row of the first graph under this key."""
     return lambda document: graph(document)[key][0]
 
 
 def op(document: Any) -> Any:
-    """Give the first op."""
+    """Return the first op."""
     return model(document)["ops"][0]
 
 
 def body(document: Any) -> Any:
-    """Give the body of the second op."""
+    """Return the body of the second op."""
     return model(document)["ops"][1]["bodies"][0]
 
 
 def nest_bodies(document: Any) -> None:
-    """Put a body into a body into a body, too often."""
+    """Nest the body of the second op in 20 more bodies."""
     inner = body(document)
     for _ in range(20):
         shell = json.loads(json.dumps(inner)) | {"ops": [dict(inner["ops"][0], bodies=[inner])]}
@@ -359,14 +359,14 @@ def nest_bodies(document: Any) -> None:
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_description_that_contradicts_itself_is_refused(change: Change, words: str) -> None:
-    """Each value is checked against its range and against the others, and named by its path."""
+    """Each value is checked for its range and consistency, and named by its path."""
     error = refusal(with_change(change), MALFORMED_BINARY)
     assert error.code == 30010
     assert words in str(error)
 
 
 def test_an_empty_tensor_needs_no_place() -> None:
-    """A tensor without elements may be left out of the plan."""
+    """A tensor without elements needs no buffer."""
 
     def change(document: Any) -> None:
         tensor(document, "x")["shape"] = [0, 4]
@@ -376,8 +376,8 @@ def test_an_empty_tensor_needs_no_place() -> None:
 
 
 def test_too_many_tensors_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The tensors of all models together are counted, bodies included."""
-    check = import_module("qnnmem.lpai.binary.check")  # the package has a function of this name
+    """The limit of 100,000 tensors counts all models and bodies together."""
+    check = import_module("qnnmem.lpai.binary.check")  # the package exports a function of this name
     assert check.MAX_TENSORS == 100_000
     monkeypatch.setattr(check, "MAX_TENSORS", 1000)
 
@@ -391,7 +391,7 @@ def test_too_many_tensors_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_an_infinite_scale_is_refused() -> None:
-    """A number too large for a float is no scale."""
+    """A scale that overflows to infinity is refused."""
     meta = bytes(take_apart(memoryview(SOUND)).meta)
     assert b'"scale":0.5' in meta
     data = with_meta(meta.replace(b'"scale":0.5', b'"scale":1e999'))
@@ -399,7 +399,7 @@ def test_an_infinite_scale_is_refused() -> None:
 
 
 def test_a_hostile_count_takes_no_memory() -> None:
-    """Numbers that ask for terabytes are refused before anything is allocated for them."""
+    """Counts that claim terabytes are refused with less than 1 MiB allocated."""
     mutants = [
         with_change(put(lambda d: tensor(d, "x"), "shape", [2**40])),
         with_change(put(rows("constants"), "size", 2**40)),
@@ -417,7 +417,7 @@ def test_a_hostile_count_takes_no_memory() -> None:
 
 
 def test_a_name_cannot_reach_the_terminal() -> None:
-    """Control characters of a name are escaped in the sentence, and long names are cut."""
+    """Control characters in a name are escaped, and long names are cut."""
     change = put(op, "inputs", ["\x1b[31m\n" + "a" * 60_000])
     sentence = str(refusal(with_change(change)))
     assert "\\x1b" in sentence
@@ -439,7 +439,7 @@ def test_a_name_cannot_reach_the_terminal() -> None:
 def test_the_device_must_not_be_older(
     made: str, device: str, strict: bool, code: int | None
 ) -> None:
-    """A binary for newer hardware is refused; when strict, one for older hardware too."""
+    """A binary for newer hardware is refused; in strict mode, one for older hardware too."""
     found = replace(context(), hw_version=made)
     if code is None:
         check_device(found, device, strict=strict)
@@ -452,6 +452,6 @@ def test_the_device_must_not_be_older(
 
 
 def test_a_device_has_a_hardware_version() -> None:
-    """A word that is no hardware version is the caller's mistake."""
+    """A device that is not a hardware version raises UsageError."""
     with pytest.raises(UsageError, match="'six'"):
         check_device(context(), "six")

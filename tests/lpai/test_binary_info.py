@@ -1,4 +1,4 @@
-"""What `binary_info` says: the vendor's nesting, and ours under one key."""
+"""`binary_info` has the vendor's structure, and qnnmem's own data under one key."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 
 
 def context(io: Io = Io.INSIDE, program: bytes = b"p") -> CompiledContext:
-    """Give a graph with one quantized input, one plain output and state."""
+    """Return a graph with a quantized input, a plain output and a state."""
     tensors = {name: Tensor(name, DType.INT8, (2, 3)) for name in ("x", "w", "h", "n")}
     tensors["y"] = Tensor("y", DType.INT32, ())
     ops = (Op("a", "A", ("x", "w"), ("y",)), Op("b", "B", ("h",), ("n",)))
@@ -48,12 +48,12 @@ def context(io: Io = Io.INSIDE, program: bytes = b"p") -> CompiledContext:
 
 
 def described(context: CompiledContext, file_bytes: int | None = None) -> Any:
-    """What JSON says of a context."""
+    """Return the binary info of a context as JSON data."""
     return json.loads(encode(binary_info(context, file_bytes)))
 
 
 def test_the_outer_part_is_the_vendors() -> None:
-    """Identifiers, versions and counts have the names and values of the LPAI backend."""
+    """Identifiers, versions and counts have the vendor's names and values."""
     found = described(context())
     info = found["info"]
     assert (info["backendId"], info["contextBlobVersion"], info["numGraphs"]) == (12, "1.0.0", 1)
@@ -63,7 +63,7 @@ def test_the_outer_part_is_the_vendors() -> None:
 
 
 def test_tensors_are_nested_as_the_vendor_nests_them() -> None:
-    """State is neither input nor output of the application; ids are unique."""
+    """States are not listed as graph inputs or outputs, and tensor ids are unique."""
     graph = described(context())["info"]["graphs"][0]["info"]
     (given,), (read,) = graph["graphInputs"], graph["graphOutputs"]
     assert (graph["graphName"], graph["numGraphInputs"], graph["numGraphOutputs"]) == ("g", 1, 1)
@@ -75,7 +75,7 @@ def test_tensors_are_nested_as_the_vendor_nests_them() -> None:
 
 
 def test_the_offset_is_the_zero_point_negated() -> None:
-    """QNN adds its offset: (integer + offset) * scale."""
+    """The offset is the negated zero point, since QNN computes (integer + offset) * scale."""
     graph = described(context())["info"]["graphs"][0]["info"]
     quant = graph["graphInputs"][0]["info"]["quantizeParams"]
     assert quant == {
@@ -107,20 +107,20 @@ def test_the_offset_is_the_zero_point_negated() -> None:
     ],
 )
 def test_types_have_qnns_names(dtype: DType, quantized: bool, name: str) -> None:
-    """Integers with a scale are fixed point; what QNN lacks is undefined."""
+    """Integers with a scale are fixed-point types; types that QNN lacks are UNDEFINED."""
     assert data_type(dtype, quantized) is DataType[name]
 
 
 def test_every_type_has_an_answer() -> None:
-    """No element type of a model is left out."""
+    """Every element type maps to a QNN type of the same width, or to none."""
     widths = {d: data_type(d, True).bits for d in DType if data_type(d, True).bits}
     assert all(dtype.bits == width for dtype, width in widths.items())
-    assert len(widths) == len(DType) - 4  # 8-bit and brain floats, complex numbers
+    assert len(widths) == len(DType) - 4  # float8, bfloat16 and the complex types
 
 
 @pytest.mark.parametrize("io", list(Io))
 def test_our_part_has_pools_and_places(io: Io) -> None:
-    """Pool sizes, and where each tensor lies; constants that share bytes count once."""
+    """The part of qnnmem lists pool sizes and tensor offsets; shared constants count once."""
     given = context(io)
     ours = described(given)["qnnmem"]
     graph, places = ours["graphs"][0], given.graphs[0].places()
@@ -136,7 +136,7 @@ def test_our_part_has_pools_and_places(io: Io) -> None:
 
 
 def test_the_tcm_account_is_that_of_the_judge() -> None:
-    """Each graph alone, and all together; state has no buffer in the pool."""
+    """The TCM account covers each graph and all graphs; states have no buffer in the pool."""
     ours = described(context(), 1000)["qnnmem"]
     account = {
         "fits": True,
@@ -149,13 +149,13 @@ def test_the_tcm_account_is_that_of_the_judge() -> None:
 
 
 def test_a_layout_has_no_tcm_account() -> None:
-    """Its binary lacks the constants, so that its size says nothing."""
+    """A layout has no TCM account, since its binary lacks the constants."""
     ours = described(context(program=b""), 1000)["qnnmem"]
     assert (ours["tcm"], ours["graphs"][0]["tcm"]) == (None, None)
 
 
 def test_everything_is_json() -> None:
-    """The values survive a trip through JSON unchanged."""
+    """The binary info survives a round trip through JSON."""
     info = described(context(), 1000)
     assert json.loads(json.dumps(info)) == info
     assert info["info"]["contextBlobSize"] == info["qnnmem"]["file_bytes"] == 1000
@@ -164,7 +164,7 @@ def test_everything_is_json() -> None:
 @pytest.mark.parametrize("program", [b"p", b""])
 @pytest.mark.parametrize("io", list(Io))
 def test_the_schema_holds(io: Io, program: bytes) -> None:
-    """The values satisfy the schema that is shipped, which allows nothing else."""
+    """The binary info fits its shipped schema, which refuses any extra key."""
     schema = load_schema("qnnmem.inspect/1")
     jsonschema.Draft202012Validator.check_schema(schema)
     info = json.loads(encode(binary_info(context(io, program))))

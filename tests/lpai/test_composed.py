@@ -1,4 +1,4 @@
-"""Graphs that are composed in Python for LPAI: planned, packed, executed."""
+"""Graphs composed in Python for LPAI: planned, packed and executed."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from qnnmem.qnn.tensor import ScaleOffset
 
 @pytest.fixture
 def context() -> lpai.ComposedContext:
-    """Give a context without graphs."""
+    """Return a context without graphs."""
     return lpai.ComposedContext.create(lpai.Backend.create())
 
 
 def relu(
     context: lpai.ComposedContext, kind: DataType = DataType.UFIXED_POINT_8, name: str = "net"
 ) -> ComposedLpaiGraph:
-    """Compose a graph of one node."""
+    """Return a composed graph of one node."""
     graph = context.create_graph(name)
     quant = ScaleOffset(0.5, -100) if kind.is_quantized else None
     sides = (("x", TensorType.APP_WRITE), ("y", TensorType.APP_READ))
@@ -35,13 +35,13 @@ def relu(
 
 
 def twice(graph: ComposedLpaiGraph) -> None:
-    """Finalize a graph that is finalized."""
+    """Finalize a graph twice."""
     graph.finalize()
     graph.finalize()
 
 
 def test_a_composed_graph_is_executed(context: lpai.ComposedContext, tmp_path: Any) -> None:
-    """Its binary is one of the runtime, with the plan that finalizing made."""
+    """The binary of a composed graph runs with the plan that `finalize` made."""
     graph = relu(context)
     graph.finalize()
     assert graph.prepared is not None
@@ -57,7 +57,7 @@ def test_a_composed_graph_is_executed(context: lpai.ComposedContext, tmp_path: A
 def test_scales_stay_where_elements_are_only_moved(
     context: lpai.ComposedContext, tmp_path: Any
 ) -> None:
-    """No node states them then; floats are taken and given all the same."""
+    """A graph of a Transpose alone keeps its scales, so it takes and returns floats."""
     graph = context.create_graph("net")
     quant = ScaleOffset(0.5, -100)
     sides = (("x", TensorType.APP_WRITE, (2, 32)), ("y", TensorType.APP_READ, (32, 2)))
@@ -77,7 +77,7 @@ def test_scales_stay_where_elements_are_only_moved(
 
 
 def test_an_operator_outside_of_the_table_is_refused(context: lpai.ComposedContext) -> None:
-    """By name, when it is added, as validateOpConfig would."""
+    """An unsupported operator is refused by name in `add_node`, with code 6005."""
     graph = context.create_graph("net")
     with pytest.raises(QnnError, match="'Nonsense'") as error:
         graph.add_node("qti.aisw", "Nonsense", {}, [], [])
@@ -97,7 +97,7 @@ def test_an_operator_outside_of_the_table_is_refused(context: lpai.ComposedConte
     ],
 )
 def test_a_wrong_call_fails_as_in_c(context: lpai.ComposedContext, code: int, call: Any) -> None:
-    """With the code of QNN, and a finding of the backend."""
+    """A wrong call fails with QNN's code and adds a finding to the backend."""
     with pytest.raises(QnnError) as error:
         call(context)
     assert error.value.code == code

@@ -1,4 +1,4 @@
-"""Findings about config files: every kind once, and silence about what is right."""
+"""Findings about config files: each kind occurs once, and valid files have none."""
 
 from __future__ import annotations
 
@@ -62,40 +62,40 @@ ALL_TOOL = {
 
 
 def write(folder: Path, name: str, value: object) -> Path:
-    """Write a config file; a text is taken as it is."""
+    """Write a config file and return its path; text is written unchanged."""
     path = folder / name
     path.write_text(value if isinstance(value, str) else json.dumps(value, indent=1), "utf-8")
     return path
 
 
 def lint_lpai(folder: Path, value: object) -> tuple[ConfigFinding, ...]:
-    """Check an LPAI file alone."""
+    """Return the findings about an LPAI file alone."""
     return lint_files([write(folder, "lpai.conf", value)]).findings
 
 
 def lint_execute(folder: Path, **keys: object) -> tuple[ConfigFinding, ...]:
-    """Check an LPAI file with these keys in its execute section."""
+    """Return the findings about an LPAI file with these keys in its execute section."""
     return lint_lpai(folder, {"lpai_graph": {"execute": keys}})
 
 
 def lint_pair(folder: Path, tool: object, lpai: object) -> LintResult:
-    """Check a tool file, which names the LPAI file."""
+    """Return the report on a tool file that names an LPAI file."""
     write(folder, "lpai.conf", lpai)
     return lint_files([write(folder, "tool.json", tool)])
 
 
 def tool(**more: object) -> dict[str, Any]:
-    """Make a tool file with nothing but the two paths and what is given."""
+    """Return a tool file with the two paths and these sections."""
     return {"backend_extensions": ALL_TOOL["backend_extensions"], **more}
 
 
 def checks(findings: tuple[ConfigFinding, ...]) -> list[tuple[str, str]]:
-    """List what was found and where."""
+    """Return the check and the key of each finding."""
     return [(finding.check, finding.key) for finding in findings]
 
 
 def test_files_with_every_key_are_fine(tmp_path: Path) -> None:
-    """Every documented key with an allowed value passes in silence."""
+    """A pair of files with every documented key and allowed values has no findings."""
     report = lint_pair(tmp_path, ALL_TOOL, ALL_LPAI)
     assert report.findings == ()
     assert [file.kind for file in report.files] == ["tool file", "LPAI file"]
@@ -103,7 +103,7 @@ def test_files_with_every_key_are_fine(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("key", [*TOOL_KEYS, *LPAI_KEYS], ids=lambda key: key.path)
 def test_the_full_files_hold_every_key(key: Key) -> None:
-    """The test above leaves no key of the tables out."""
+    """The pair of full files contains every key of the tables."""
     node: Any = {**ALL_TOOL, **ALL_LPAI}
     for step in key.path.split("."):
         node = node[step.removesuffix("[]")]
@@ -113,13 +113,13 @@ def test_the_full_files_hold_every_key(key: Key) -> None:
 
 @pytest.mark.parametrize("key", BY_PATH.values(), ids=lambda key: key.path)
 def test_every_key_says_where_it_comes_from(key: Key) -> None:
-    """Facts carry their origin, and every key lies in a section of the tables."""
+    """Every key states its source and belongs to a known section."""
     assert key.source.startswith(("documented: ", "reported: "))
     assert not key.section or key.section.removesuffix("[]") in BY_PATH
 
 
 def of_wrong_type(kind: JsonKind) -> list[object]:
-    """List values that are of another type than wanted."""
+    """Return values of every type except this one."""
     samples: dict[JsonKind, object] = {
         JsonKind.OBJECT: {},
         JsonKind.LIST: [],
@@ -135,7 +135,7 @@ def of_wrong_type(kind: JsonKind) -> list[object]:
 
 @pytest.mark.parametrize("key", BY_PATH.values(), ids=lambda key: key.path)
 def test_every_key_refuses_every_other_type(key: Key, tmp_path: Path) -> None:
-    """A value of the wrong type is an error at its key."""
+    """A value of the wrong type is an error, reported at its key and line."""
     for value in of_wrong_type(key.kind):
         content: Any = value
         for step in reversed(key.path.split(".")):
@@ -149,7 +149,7 @@ def test_every_key_refuses_every_other_type(key: Key, tmp_path: Path) -> None:
 
 
 def content_line(key: Key) -> int:
-    """Count the lines above the value of a key in the files of the test above."""
+    """Return the number of lines above a key's value."""
     return len(key.path.split(".")) + key.path.count("[]")
 
 
@@ -169,7 +169,7 @@ def content_line(key: Key) -> int:
 def test_a_bad_value_comes_with_the_cure(
     keys: dict[str, object], cure: str, tmp_path: Path
 ) -> None:
-    """The finding says what to write instead."""
+    """The finding about a wrong value says what to write instead."""
     (finding,) = lint_execute(tmp_path, **keys)
     assert (finding.severity, finding.cure) == (Severity.ERROR, cure)
 
@@ -178,14 +178,14 @@ def test_a_bad_value_comes_with_the_cure(
     ("value", "cure"), [("true", "write true without quotes"), (1, "write true")]
 )
 def test_flags_are_not_texts_or_numbers(value: object, cure: str, tmp_path: Path) -> None:
-    """The usual issues with true and false are understood."""
+    """A flag given as a string or a number gets the right spelling as its cure."""
     (finding,) = lint_lpai(tmp_path, {"lpai_graph": {"prepare": {"exclude_io": value}}})
     assert finding.cure == cure
 
 
 @pytest.mark.parametrize("value", ["TMC", "vtcm", "", "DDR", 3, None])
 def test_a_bad_mem_type_shows_both_documented_messages(value: object, tmp_path: Path) -> None:
-    """The finding holds what a run would log, in its order."""
+    """The finding about a wrong mem_type quotes both lines that a run would log."""
     (finding,) = lint_execute(tmp_path, mem_type=value)
     first = finding.sentence.index('"Invalid memory type"')
     assert finding.sentence.index('"Memory type only supports DDR & TCM"') > first
@@ -203,14 +203,14 @@ def test_a_bad_mem_type_shows_both_documented_messages(value: object, tmp_path: 
 def test_an_unknown_key_gets_the_nearest_name(
     value: object, key: str, near: str, tmp_path: Path
 ) -> None:
-    """Misspelt keys and sections are warnings with a suggestion."""
+    """A misspelt key or section is a warning with the nearest name."""
     (finding,) = lint_lpai(tmp_path, value)
     assert (finding.severity, finding.check, finding.key) == (Severity.WARNING, "unknown-key", key)
     assert finding.cure == f"did you mean {near}?"
 
 
 def test_an_unknown_key_like_no_other_gets_the_list(tmp_path: Path) -> None:
-    """Without a similar name the known ones are named."""
+    """An unknown key without a similar name gets a list of the known keys."""
     (finding,) = lint_lpai(tmp_path, {"lpai_backend": {"qqqq": 1}})
     assert finding.cure == "remove it, or use one of target_env, enable_hw_ver"
 
@@ -231,14 +231,14 @@ def test_an_unknown_key_like_no_other_gets_the_list(tmp_path: Path) -> None:
 def test_a_known_key_in_the_wrong_section_is_an_error(
     value: object, sentence: str, tmp_path: Path
 ) -> None:
-    """The finding says where the key belongs; where it stands it does nothing."""
+    """A known key in the wrong section is an error that names the right section."""
     (finding,) = lint_lpai(tmp_path, value)
     assert (finding.severity, finding.check) == (Severity.ERROR, "misplaced-key")
     assert sentence in finding.sentence
 
 
 def test_a_repeated_key_is_an_error(tmp_path: Path) -> None:
-    """The finding stands at the second and names the line of the first."""
+    """A repeated key is an error at the second place that names the line of the first."""
     (finding,) = lint_lpai(
         tmp_path, '{"lpai_backend": {\n"target_env": "arm",\n"target_env": "arm"}}'
     )
@@ -247,7 +247,7 @@ def test_a_repeated_key_is_an_error(tmp_path: Path) -> None:
 
 
 def test_comments_do_not_hide_other_findings(tmp_path: Path) -> None:
-    """A comment is an error of its own, and the keys behind it are checked."""
+    """A comment is an error, and the keys after it are still checked."""
     text = '{"lpai_graph": {"execute": {\n// frames\n"fps": "1", }}}'
     assert [f.check for f in lint_lpai(tmp_path, text)] == ["not-json", "wrong-type", "not-json"]
 
@@ -264,7 +264,7 @@ def test_comments_do_not_hide_other_findings(tmp_path: Path) -> None:
     ],
 )
 def test_tcm_needs_adsp_and_v6(target: str, version: str, found: list[str], tmp_path: Path) -> None:
-    """TCM elsewhere is an error; with DDR all of these are fine."""
+    """TCM without direct mode or before v6 is an error; DDR is allowed everywhere."""
     backend = {"target_env": target, "enable_hw_ver": version}
     for mem_type, expected in (("tcm", found), ("ddr", [])):
         graph = {"execute": {"mem_type": mem_type}}
@@ -285,14 +285,14 @@ def test_tcm_needs_adsp_and_v6(target: str, version: str, found: list[str], tmp_
 def test_real_time_with_fps_0_is_a_warning(
     keys: dict[str, object], warned: bool, tmp_path: Path
 ) -> None:
-    """A client is real_time unless the file says otherwise."""
+    """A real_time client with fps 0 is a warning; real_time is the default."""
     found = [(f.check, f.severity) for f in lint_execute(tmp_path, **keys)]
     assert found == [("real-time-without-fps", Severity.WARNING)] * warned
 
 
 @pytest.mark.parametrize(("mask", "warned"), [(0, 0), (1, 0), (2, 0), (3, 1), (0xFFFFFFFF, 0)])
 def test_several_cores_are_a_warning(mask: int, warned: int, tmp_path: Path) -> None:
-    """One bit or none is fine, and all ones mean any core."""
+    """Selecting several cores is a warning; none, one or all cores are accepted."""
     assert [f.check for f in lint_execute(tmp_path, core_selection=mask)] == [
         "several-cores"
     ] * warned
@@ -315,14 +315,14 @@ def test_several_cores_are_a_warning(mask: int, warned: int, tmp_path: Path) -> 
 def test_direct_mode_needs_a_persistent_binary(
     context: dict[str, object], lpai: object, errors: int, tmp_path: Path
 ) -> None:
-    """The tool file is judged by the target that its LPAI file sets."""
+    """A target of adsp, from the LPAI file, needs a persistent binary in the tool file."""
     report = lint_pair(tmp_path, tool(**context), lpai)
     key = "context_configs.is_persistent_binary"
     assert checks(report.findings) == [("direct-needs-persistent", key)] * errors
 
 
 def test_a_missing_lpai_file_is_an_error(tmp_path: Path) -> None:
-    """The finding stands at the path in the tool file."""
+    """A missing LPAI file is an error at its path in the tool file."""
     (finding,) = lint_files([write(tmp_path, "tool.json", tool())]).findings
     assert (finding.check, finding.severity) == ("missing-file", Severity.ERROR)
     assert finding.line == 4
@@ -331,7 +331,7 @@ def test_a_missing_lpai_file_is_an_error(tmp_path: Path) -> None:
 def test_paths_count_from_the_tool_file_and_from_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Beside the tool file comes first, then the current folder below it."""
+    """A relative path is searched beside the tool file first, then in the current folder."""
     here = tmp_path / "here"
     here.mkdir()
     monkeypatch.chdir(here)
@@ -344,7 +344,7 @@ def test_paths_count_from_the_tool_file_and_from_here(
 
 @pytest.mark.parametrize("named", ["../lpai.conf", "link.conf", "folder/lpai.conf", "{}/lpai.conf"])
 def test_a_file_outside_the_folder_is_not_read(named: str, tmp_path: Path) -> None:
-    """It is said at the path in the tool file."""
+    """An LPAI file outside the tool file's folder is not read and is reported."""
     write(tmp_path, "lpai.conf", {"lpai_backend": {}})
     inner = tmp_path / "inner"
     inner.mkdir()
@@ -357,7 +357,7 @@ def test_a_file_outside_the_folder_is_not_read(named: str, tmp_path: Path) -> No
 
 
 def test_paths_of_the_device_are_looked_for_beside_the_tool_file(tmp_path: Path) -> None:
-    """The pair as it lies on the phone can be checked at the desk, with notes."""
+    """For a device path, the file beside the tool file is checked, with a note."""
     extensions = {
         "shared_library_path": "/nowhere/lib/libQnnLpaiNetRunExtensions.so",
         "config_file_path": "/nowhere/lpai.conf",
@@ -372,7 +372,7 @@ def test_paths_of_the_device_are_looked_for_beside_the_tool_file(tmp_path: Path)
 
 @pytest.mark.parametrize("named", ["/", ".", "..", "\0", "x" * 5000, "\ud800", "tool.json", "~"])
 def test_odd_paths_end_in_a_sentence(named: str, tmp_path: Path) -> None:
-    """Folders, impossible names and the tool file itself are not followed blindly."""
+    """Folders, impossible names and the tool file itself as LPAI file end in an error."""
     extensions = {"shared_library_path": LIBRARY, "config_file_path": named}
     report = lint_files([write(tmp_path, "tool.json", {"backend_extensions": extensions})])
     assert not report.passes
@@ -380,7 +380,7 @@ def test_odd_paths_end_in_a_sentence(named: str, tmp_path: Path) -> None:
 
 
 def test_each_file_is_checked_once(tmp_path: Path) -> None:
-    """Naming the LPAI file too, or twice, changes nothing but who named it."""
+    """A file that is named several times is checked once."""
     lpai = write(tmp_path, "lpai.conf", {"lpai_graph": {"execute": {"fps": "1"}}})
     pair = [write(tmp_path, "tool.json", ALL_TOOL), lpai]
     for paths in (pair, pair[::-1], [*pair, *pair], [pair[0], tmp_path / "." / "lpai.conf"]):
@@ -391,7 +391,7 @@ def test_each_file_is_checked_once(tmp_path: Path) -> None:
 
 
 def test_findings_follow_the_order_of_the_files(tmp_path: Path) -> None:
-    """The tool file comes first though its LPAI file is read in between."""
+    """Findings follow the order of the files: the tool file first."""
     report = lint_pair(tmp_path, tool(zzzz=1), {"lpai_backend": {"target_env": "q"}})
     assert [Path(f.file).name for f in report.findings] == ["tool.json", "lpai.conf"]
 
@@ -407,20 +407,20 @@ def test_findings_follow_the_order_of_the_files(tmp_path: Path) -> None:
 def test_other_files_are_named_as_what_they_are(
     content: object, check: str, tmp_path: Path
 ) -> None:
-    """The HTP's own file gets a sentence, anything else is unknown."""
+    """An HTP config file is named as such; any other file is unknown."""
     (finding,) = lint_files([write(tmp_path, "x.json", content)]).findings
     assert (finding.severity, finding.check) == (Severity.ERROR, check)
 
 
 def test_a_file_of_another_verb_is_not_linted(tmp_path: Path) -> None:
-    """Which verb reads it is said instead."""
+    """A file that another command reads is not linted; its type is stated instead."""
     report = lint_files([write(tmp_path, "x.json", {"format": "eAI v5.9", "nodes": []})])
     assert report.findings == ()
     assert "is an eAI report" in str(report.files[0].unreadable)
 
 
 def test_a_tool_file_for_the_htp_gets_one_sentence(tmp_path: Path) -> None:
-    """Its library gives it away, and its backend file is left alone."""
+    """A tool file with an HTP library gets one error, and its LPAI file is not read."""
     extensions = {
         "shared_library_path": "libQnnHtpNetRunExtensions.so",
         "config_file_path": "htp.json",
@@ -444,19 +444,19 @@ def test_a_tool_file_for_the_htp_gets_one_sentence(tmp_path: Path) -> None:
     ],
 )
 def test_what_a_tool_file_lacks(content: object, found: list[str], tmp_path: Path) -> None:
-    """The section, its two keys, the names of graphs, a library that looks right."""
+    """Missing sections, keys and graph names are reported, and so is an unusual library."""
     findings = lint_files([write(tmp_path, "tool.json", content)]).findings
     assert sorted(f.check for f in findings) == sorted(found)
 
 
 def test_pointing_to_another_tool_file_is_an_error(tmp_path: Path) -> None:
-    """Only an LPAI file can be the LPAI file."""
+    """A tool file named as the LPAI file is an error."""
     report = lint_pair(tmp_path, tool(), {"context_configs": {}})
     assert ("wrong-file", "backend_extensions.config_file_path") in checks(report.findings)
 
 
 def test_an_unreadable_file_does_not_hide_the_others(tmp_path: Path) -> None:
-    """Its sentence is kept beside the findings about the other files."""
+    """An unreadable file is reported, and the other files are still checked."""
     bad = write(tmp_path, "bad.conf", '{"lpai_backend": {')
     good = write(tmp_path, "good.conf", {"lpai_backend": {"target_env": 1}})
     report = lint_files([bad, good])
@@ -465,7 +465,7 @@ def test_an_unreadable_file_does_not_hide_the_others(tmp_path: Path) -> None:
 
 
 def test_findings_are_limited(tmp_path: Path) -> None:
-    """A file with thousands of faults gives a hundred findings and says that there are more."""
+    """The findings stop at a limit, and a last finding says that there are more."""
     content = {"lpai_graph": {"execute": {f"key{n}": n for n in range(5000)}}}
     findings = lint_lpai(tmp_path, content)
     assert len(findings) == MAX_FINDINGS + 1
@@ -473,14 +473,14 @@ def test_findings_are_limited(tmp_path: Path) -> None:
 
 
 def test_strict_turns_warnings_into_failure(tmp_path: Path) -> None:
-    """A warning passes unless `strict` is asked for."""
+    """A warning passes, except with `strict`."""
     path = write(tmp_path, "lpai.conf", {"lpai_backend": {"target": "arm"}})
     assert lint_files([path]).passes
     assert not lint_files([path], strict=True).passes
 
 
 def test_names_from_files_are_escaped(tmp_path: Path) -> None:
-    """Control characters and endless names do not reach the terminal."""
+    """Names from files are escaped and cut before they are printed."""
     content = {"lpai_backend": {"\x1b[31m" + "x" * 10_000: 1}}
     (finding,) = lint_lpai(tmp_path, content)
     assert "\x1b" not in finding.key

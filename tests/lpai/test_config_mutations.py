@@ -1,4 +1,4 @@
-"""Damaged config files: always findings or one sentence, never a traceback."""
+"""Damaged config files give findings or one sentence, never a traceback."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ODD: tuple[Any, ...] = (
 
 
 def damage_bytes(text: str, dice: random.Random) -> bytes:
-    """Cut, flip, double or shuffle some bytes."""
+    """Return the text with some bytes replaced, doubled, cut or swapped for punctuation."""
     content = bytearray(text.encode())
     for _ in range(dice.randint(1, 4)):
         spot = dice.randrange(len(content) + 1)
@@ -51,7 +51,7 @@ def damage_bytes(text: str, dice: random.Random) -> bytes:
 
 
 def damage_values(text: str, dice: random.Random) -> bytes:
-    """Put odd values and names into the structure."""
+    """Return the JSON with some odd values and keys."""
     value = json.loads(text)
     for _ in range(dice.randint(1, 3)):
         node = value
@@ -66,7 +66,7 @@ def damage_values(text: str, dice: random.Random) -> bytes:
 
 
 def refusal(read: Callable[[Path], RunConfig | LpaiConfig], path: Path) -> str:
-    """Give the sentence that refuses a file; empty if it is read."""
+    """Return the sentence with which a file is refused; empty if accepted."""
     try:
         read(path)
     except LoadError as exc:
@@ -79,7 +79,7 @@ def refusal(read: Callable[[Path], RunConfig | LpaiConfig], path: Path) -> str:
 def test_damaged_files_give_findings_or_a_sentence(
     damage: Callable[[str, random.Random], bytes], victim: str, tmp_path: Path
 ) -> None:
-    """Reading, checking and rendering get through hundreds of damaged pairs."""
+    """Hundreds of damaged pairs are linted, rendered and read without an unexpected error."""
     texts = {"tool": PAIR.tool_text, "lpai": PAIR.lpai_text}
     tool, lpai = tmp_path / PAIR.tool_name, tmp_path / PAIR.lpai_name
     tool.write_text(PAIR.tool_text)
@@ -100,7 +100,7 @@ def test_damaged_files_give_findings_or_a_sentence(
 
 
 def test_lint_finds_what_reading_refuses(tmp_path: Path) -> None:
-    """A pair that a run refuses never passes lint."""
+    """A pair that a run would refuse never passes lint."""
     tool, lpai = tmp_path / PAIR.tool_name, tmp_path / PAIR.lpai_name
     refused = 0
     for seed in range(ROUNDS):

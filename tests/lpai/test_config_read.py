@@ -1,4 +1,4 @@
-"""Config files as settings of a run."""
+"""Config files read as the settings of a run."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ EXTENSIONS = {
 
 
 def write(folder: Path, name: str, value: object) -> Path:
-    """Write a config file; a text is taken as it is."""
+    """Write a config file and return its path; text is written unchanged."""
     path = folder / name
     path.write_text(value if isinstance(value, str) else json.dumps(value), "utf-8")
     return path
 
 
 def read_pair(folder: Path, lpai: object, **tool: object) -> RunConfig:
-    """Read a tool file with an LPAI file beside it."""
+    """Return the settings of a tool file with an LPAI file beside it."""
     write(folder, "lpai.conf", lpai)
     return read_run_config(write(folder, "tool.json", {"backend_extensions": EXTENSIONS, **tool}))
 
@@ -50,14 +50,14 @@ def read_pair(folder: Path, lpai: object, **tool: object) -> RunConfig:
     ],
 )
 def test_settings_have_the_defaults_of_the_table(section: str, form: type) -> None:
-    """A field left out and a key left out mean the same."""
+    """The settings' defaults equal the defaults in the table of keys."""
     made = form()
     for name in signature(form).parameters:
         assert getattr(made, name) == BY_PATH[f"{section}.{name}"].default
 
 
 def test_an_empty_pair_gives_every_default(tmp_path: Path) -> None:
-    """Nothing said is the documented default everywhere."""
+    """An empty pair of files gives every default."""
     config = read_pair(tmp_path, {"lpai_backend": {}})
     assert config.lpai == LpaiConfig(file=tmp_path / "lpai.conf")
     assert config.context == ContextSettings()
@@ -65,7 +65,7 @@ def test_an_empty_pair_gives_every_default(tmp_path: Path) -> None:
 
 
 def test_every_setting_of_the_lpai_file_is_read(tmp_path: Path) -> None:
-    """All sections and keys arrive."""
+    """Every section and key of the LPAI file is read."""
     config = read_pair(
         tmp_path,
         {
@@ -102,7 +102,7 @@ def test_every_setting_of_the_lpai_file_is_read(tmp_path: Path) -> None:
 
 
 def test_every_setting_of_the_context_is_read(tmp_path: Path) -> None:
-    """Context and graphs of the tool file arrive."""
+    """The context and graph settings of the tool file are read."""
     context = {
         "context_priority": "high",
         "async_execute_queue_depth": 3,
@@ -118,32 +118,32 @@ def test_every_setting_of_the_context_is_read(tmp_path: Path) -> None:
 
 
 def test_a_profile_section_without_level_is_basic(tmp_path: Path) -> None:
-    """The section asks for profiling, its key has a default."""
+    """A profile section without a level means "basic"."""
     config = read_lpai_config(write(tmp_path, "l.conf", {"lpai_profile": {}}))
     assert config.profile_level == "basic"
 
 
 @pytest.mark.parametrize("text", ["TMC", "", "llc"])
 def test_a_bad_mem_type_survives_to_run_time(text: str, tmp_path: Path) -> None:
-    """The run must fail as on the device, so the text is kept."""
+    """An invalid mem_type is kept as text, so that the run fails as on the device."""
     config = read_pair(tmp_path, {"lpai_graph": {"execute": {"mem_type": text}}})
     assert config.lpai.execute.mem_type == text
 
 
 def test_unknown_keys_are_ignored_as_the_tools_do(tmp_path: Path) -> None:
-    """Neither file needs to be free of strangers to run."""
+    """Unknown keys in both files are ignored, as in the vendor's tools."""
     lpai = {"lpai_graph": {"execute": {"fsp": 3}}, "more": 1}
     assert read_pair(tmp_path, lpai, more=1).lpai.execute.fps == 1
 
 
 def test_of_a_repeated_key_the_last_counts(tmp_path: Path) -> None:
-    """As in most JSON readers."""
+    """Of a repeated key, the last value counts."""
     path = write(tmp_path, "l.conf", '{"lpai_backend": {"target_env": "arm", "target_env": "x86"}}')
     assert read_lpai_config(path).target_env == "x86"
 
 
 def test_the_lpai_file_can_be_read_through_either_file(tmp_path: Path) -> None:
-    """Preparation takes the LPAI file, or the tool file that names it."""
+    """The LPAI settings can be read through the LPAI file or the tool file."""
     lpai = {"lpai_graph": {"prepare": {"exclude_io": True}}}
     read_pair(tmp_path, lpai)
     through_tool = read_lpai_config(tmp_path / "tool.json")
@@ -152,14 +152,14 @@ def test_the_lpai_file_can_be_read_through_either_file(tmp_path: Path) -> None:
 
 
 def test_a_tool_file_without_extensions_means_defaults(tmp_path: Path) -> None:
-    """No LPAI file is named, so none is needed."""
+    """A tool file without backend_extensions needs no LPAI file and gives the defaults."""
     path = write(tmp_path, "tool.json", {"context_configs": {"is_persistent_binary": True}})
     config = read_run_config(path)
     assert (config.lpai, config.context.is_persistent_binary) == (LpaiConfig(), True)
 
 
 def test_an_empty_object_means_defaults(tmp_path: Path) -> None:
-    """`{}` says nothing, in both places."""
+    """An empty JSON object gives the defaults, as tool file and as LPAI file."""
     path = write(tmp_path, "x.json", {})
     assert read_run_config(path) == RunConfig(file=path)
     assert read_lpai_config(path) == LpaiConfig(file=path)
@@ -179,7 +179,7 @@ def test_an_empty_object_means_defaults(tmp_path: Path) -> None:
     ],
 )
 def test_a_bad_lpai_file_is_refused(lpai: object, reason: str, tmp_path: Path) -> None:
-    """One sentence with file and line."""
+    """An invalid LPAI file is refused in one sentence with its path."""
     with pytest.raises(LoadError) as caught:
         read_pair(tmp_path, lpai)
     assert caught.value.path == str(tmp_path / "lpai.conf")
@@ -200,7 +200,7 @@ def test_a_bad_lpai_file_is_refused(lpai: object, reason: str, tmp_path: Path) -
     ],
 )
 def test_a_bad_tool_file_is_refused(tool: object, reason: str, tmp_path: Path) -> None:
-    """One sentence says what is wrong with it."""
+    """An invalid tool file is refused in one sentence with the reason."""
     with pytest.raises(LoadError) as caught:
         read_run_config(write(tmp_path, "tool.json", tool))
     assert reason in caught.value.reason
@@ -208,7 +208,7 @@ def test_a_bad_tool_file_is_refused(tool: object, reason: str, tmp_path: Path) -
 
 @pytest.mark.parametrize("content", [{"x": 1}, {"devices": []}])
 def test_other_files_are_no_lpai_file(content: object, tmp_path: Path) -> None:
-    """Preparation refuses them, too."""
+    """A file that is not an LPAI file is refused as such."""
     with pytest.raises(LoadError, match="is not an LPAI file"):
         read_lpai_config(write(tmp_path, "x.json", content))
 
@@ -217,7 +217,7 @@ def test_other_files_are_no_lpai_file(content: object, tmp_path: Path) -> None:
 def test_a_file_outside_both_folders_is_refused(
     named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By its path, by a link, by a folder that is one, and by a link in the current folder."""
+    """An LPAI file outside the tool file's and the current folder is refused, via links too."""
     path, current = naming_outside(tmp_path, named)
     monkeypatch.chdir(current)
     with pytest.raises(LoadError, match="is outside the tool file's folder and the current folder"):
@@ -225,7 +225,7 @@ def test_a_file_outside_both_folders_is_refused(
 
 
 def test_files_below_the_folder_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From the tool file, from the current folder, by a whole path, and by a link that stays."""
+    """An LPAI file below either folder is found by relative and absolute path and by link."""
     monkeypatch.chdir(tmp_path)
     for path in naming_below(tmp_path):
         read_run_config(path)

@@ -1,4 +1,4 @@
-"""The table of keys and the page about it say the same."""
+"""The table of config keys agrees with the reference page."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LEAVES = [key for key in BY_PATH.values() if key.kind is not JsonKind.OBJECT and
 
 @pytest.mark.parametrize("key", LEAVES, ids=lambda key: key.path)
 def test_the_page_lists_every_key_with_its_default(key: Key) -> None:
-    """A key added or changed in the table must be changed in the page."""
+    """The page lists every key with its default."""
     (row,) = re.findall(rf"^\| `{re.escape(key.path)}` \|.*$", PAGE, re.MULTILINE)
     default = str(key.default).lower() if isinstance(key.default, bool) else key.default
     assert default is None or re.search(rf"\| `?{default}\b.* \|$", row)
@@ -25,7 +25,7 @@ def test_the_page_lists_every_key_with_its_default(key: Key) -> None:
 
 @pytest.mark.parametrize("key", LEAVES, ids=lambda key: key.path)
 def test_a_default_is_an_allowed_value(key: Key) -> None:
-    """The table does not contradict itself."""
+    """Each default is an allowed value of its key."""
     assert key.default is None or not key.values or key.default in key.values
 
 
@@ -34,5 +34,5 @@ def test_a_default_is_an_allowed_value(key: Key) -> None:
     [("v4", False), ("v5", False), ("v5_1", False), ("v6", True), ("v7", True)],
 )
 def test_tcm_comes_with_v6(version: str, works: bool) -> None:
-    """Minor versions count with their major one."""
+    """TCM works on hardware v6 and later."""
     assert tcm_works_on(version) is works

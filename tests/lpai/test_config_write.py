@@ -1,4 +1,4 @@
-"""Written pairs: silent under lint, and read back as they were meant."""
+"""A written pair of config files passes lint and reads back as given."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from qnnmem.options.config import ExecuteSettings
 
 
 def one_of(path: str) -> st.SearchStrategy[str]:
-    """Draw one of the values a key may have."""
+    """Return a strategy that draws one of the key's values."""
     return st.sampled_from(BY_PATH[path].values)
 
 
@@ -49,7 +49,7 @@ configs = st.builds(
 def test_what_is_written_passes_lint_and_reads_back(
     tmp_path_factory: pytest.TempPathFactory, config: LpaiConfig
 ) -> None:
-    """A pair is refused with a sentence, or lint has nothing to say and nothing is lost."""
+    """A written pair has no findings and reads back equal; other settings raise UsageError."""
     folder = tmp_path_factory.mktemp("pair")
     try:
         pair = make_pair(config)
@@ -80,13 +80,13 @@ def test_what_is_written_passes_lint_and_reads_back(
     ],
 )
 def test_contradictions_are_refused(config: LpaiConfig, reason: str) -> None:
-    """What lint would complain about is not written."""
+    """Settings that lint would report raise UsageError."""
     with pytest.raises(UsageError, match=reason):
         make_pair(config)
 
 
 def test_names_tell_direct_mode_from_the_others() -> None:
-    """The pair has the names of the documents."""
+    """The files of direct mode and of the other modes have the documented names."""
     direct, arm = make_pair(LpaiConfig("adsp")), make_pair(LpaiConfig("arm"))
     assert (direct.tool_name, direct.lpai_name) == (
         "eaiParams_direct.json",
@@ -96,13 +96,13 @@ def test_names_tell_direct_mode_from_the_others() -> None:
 
 
 def test_only_direct_mode_is_told_about_memory_types() -> None:
-    """The key has no meaning elsewhere, so it is left out."""
+    """The key mem_type is written in direct mode only, where it has a meaning."""
     assert "mem_type" in make_pair(LpaiConfig("adsp")).lpai_text
     assert "mem_type" not in make_pair(LpaiConfig("arm")).lpai_text
 
 
 def test_the_command_fits_the_mode() -> None:
-    """Direct mode is asked for on the command line, too."""
+    """The command has `--direct_mode adsp` in direct mode only."""
     assert "--direct_mode adsp" in run_command(LpaiConfig("adsp"), "t.json")
     assert "--direct_mode" not in run_command(LpaiConfig("arm"), "t.json")
     assert run_command(LpaiConfig(), "a b.json").endswith("--config_file 'a b.json'")

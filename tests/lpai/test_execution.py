@@ -1,4 +1,4 @@
-"""Execution in the application's memory: places, copies, state, several graphs, layouts."""
+"""Execution in the application's memory: placement, copies, states, several graphs, layouts."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def chain(bench: Any, **options: Any) -> tuple[Any, Parts]:
-    """Compile three element-wise ops over 24 floats."""
+    """Return a compiled chain of three element-wise ops on 24 floats."""
     kinds = ("Sigmoid", "Neg", "Exp")
     nodes = [bench.node(kind, [f"t{i}"], [f"t{i + 1}"]) for i, kind in enumerate(kinds)]
     proto = bench.model(nodes, {"t0": [24]}, ["t3"])
@@ -39,7 +39,7 @@ def chain(bench: Any, **options: Any) -> tuple[Any, Parts]:
 
 
 def accumulator(bench: Any, in_place: bool, **options: Any) -> tuple[Any, Parts]:
-    """Compile a sum over all frames; in place means new state is written over the old."""
+    """Return a compiled running sum; in place, the new state overwrites the old one."""
     nodes = [bench.node("Add", ["h", "x"], ["a"]), bench.node("Tanh", ["a"], ["n"])]
     nodes.append(bench.node("Neg", ["n" if in_place else "h"], ["y"]))
     proto = bench.model(nodes, {"x": [24], "h": [24]}, ["n", "y"])
@@ -51,7 +51,7 @@ def accumulator(bench: Any, in_place: bool, **options: Any) -> tuple[Any, Parts]
 
 @pytest.mark.parametrize("sanitize", [True, False])
 def test_replaced_scratch_is_left_alone(bench: Any, sanitize: bool) -> None:
-    """After a replacement results are the same and not a byte of the old memory is touched."""
+    """After scratch is replaced, the results are equal and the old scratch is not written."""
     _, parts = chain(bench)
     memory = bench.Memory(parts, sanitize=sanitize)
     feeds = bench.noise(parts.graph)
@@ -70,7 +70,7 @@ def test_replaced_scratch_is_left_alone(bench: Any, sanitize: bool) -> None:
 
 
 def test_user_buffers_cost_their_bytes(bench: Any) -> None:
-    """Raw buffers with IO inside scratch are copied once in and once out, exactly."""
+    """With IO in scratch, each raw buffer is copied once, 192 bytes in total."""
     _, parts = chain(bench)
     memory = bench.Memory(parts)
     copied = [memory.run(bench.noise(parts.graph))[1].copied_bytes for _ in range(3)]
@@ -78,10 +78,10 @@ def test_user_buffers_cost_their_bytes(bench: Any) -> None:
 
 
 def test_shared_buffers_cost_nothing(bench: Any) -> None:
-    """Registered buffers are read and written in place, whatever the plan says."""
+    """Registered buffers are used in place, without a copy."""
     proto, parts = chain(bench)
     memory = bench.Memory(parts)
-    for seed in range(3):  # other buffers every time
+    for seed in range(3):  # other buffers in each run
         feeds = bench.noise(parts.graph, seed)
         found, outcome = memory.run(feeds, shared=True)
         assert (outcome.copied_bytes, outcome.findings) == (0, ())
@@ -89,7 +89,7 @@ def test_shared_buffers_cost_nothing(bench: Any) -> None:
 
 
 def test_buffers_may_change_kind_from_run_to_run(bench: Any) -> None:
-    """Shared, copied and scratch views in turn give the same bits."""
+    """Shared buffers, copied buffers and scratch views give the same bits in turn."""
     proto, parts = chain(bench)
     memory = bench.Memory(parts)
     feeds = bench.noise(parts.graph)
@@ -102,7 +102,7 @@ def test_buffers_may_change_kind_from_run_to_run(bench: Any) -> None:
 
 
 def test_io_outside_is_used_in_place(bench: Any) -> None:
-    """With IO outside the application's buffers are the tensors: nothing is copied."""
+    """With IO outside, the application's buffers are used in place, without a copy."""
     proto, parts = chain(bench, io=Io.OUTSIDE)
     assert {b.pool for b in parts.graph.buffers} == {Pool.SCRATCH, Pool.IO}
     memory = bench.check(proto, parts)
@@ -110,7 +110,7 @@ def test_io_outside_is_used_in_place(bench: Any) -> None:
 
 
 def test_inputs_are_never_written(bench: Any) -> None:
-    """In-place ops and views leave the application's input as it is, read-only or not."""
+    """In-place ops and views never write to the application's input, read-only or not."""
     nodes = [
         bench.node("Reshape", ["x", "s"], ["v"]),
         bench.node("Neg", ["v"], ["a"]),
@@ -130,7 +130,7 @@ def test_inputs_are_never_written(bench: Any) -> None:
 
 
 def test_an_input_that_an_op_writes_over_is_copied(bench: Any) -> None:
-    """A plan may let an op write over an input's place, but not over the application's memory."""
+    """If the plan lets an op overwrite an input, the input is copied first."""
     proto, parts = chain(bench, inplace=True)
     first = parts.graph.buffers[0]
     assert first.name == "t0"
@@ -147,7 +147,7 @@ def test_an_input_that_an_op_writes_over_is_copied(bench: Any) -> None:
 
 @pytest.mark.parametrize("io", Io)
 def test_one_buffer_may_be_input_and_output(bench: Any, io: Io) -> None:
-    """The same memory for both holds the result afterwards, and the result is right."""
+    """One buffer for input and output holds the right result afterwards."""
     nodes = [bench.node("Neg", ["x"], ["a"]), bench.node("Add", ["a", "x"], ["b"])]
     nodes.append(bench.node("Add", ["b", "x"], ["y"]))
     proto = bench.model(nodes, {"x": [24]}, ["y"])
@@ -163,7 +163,7 @@ def test_one_buffer_may_be_input_and_output(bench: Any, io: Io) -> None:
 def test_views_between_inputs_and_outputs_are_copied_where_io_is_outside(
     bench: Any, tmp_path: Path
 ) -> None:
-    """A reshaped input handed out as an output has a buffer of its own there."""
+    """With IO outside, an output that is a view of an input has its own buffer."""
     nodes = [bench.node("Reshape", ["x", "s"], ["y"]), bench.node("Neg", ["y"], ["z"])]
     proto = bench.model(nodes, {"x": [2, 3]}, ["y", "z"], {"s": np.array([6])})
     prepared = bench.prepare(proto, tmp_path, io=Io.OUTSIDE)
@@ -179,7 +179,7 @@ def test_views_between_inputs_and_outputs_are_copied_where_io_is_outside(
 
 
 def native(context: Any, **options: Any) -> tuple[lpai.Context, lpai.Graph]:
-    """Take a context through the documented calls up to finalize."""
+    """Return a context and a finalized graph, made through the documented calls."""
     binary = b"".join(pack(context))
     backend = lpai.Backend.create()
     loaded = lpai.Context.create_from_binary(backend, binary, trusted=True, **options)
@@ -200,7 +200,7 @@ def native(context: Any, **options: Any) -> tuple[lpai.Context, lpai.Graph]:
 
 
 def shared_file(context: lpai.Context, tensors: Sequence[Any], arrays: list[Any]) -> list[int]:
-    """Put tensors into one shared file each and register them."""
+    """Write each tensor to its own shared file and register it."""
     files = []
     for tensor, array in zip(tensors, arrays, strict=True):
         fd = os.memfd_create("io")
@@ -215,7 +215,7 @@ def shared_file(context: lpai.Context, tensors: Sequence[Any], arrays: list[Any]
 
 
 def test_counters_of_the_native_interface(bench: Any) -> None:
-    """Raw buffers are counted by the byte, memory handles and scratch views copy none."""
+    """Only raw buffers count as copied; memory handles and scratch views do not."""
     proto, parts = chain(bench)
     context, graph = native(bench.context(parts))
     feeds = bench.noise(parts.graph)
@@ -245,7 +245,7 @@ def test_counters_of_the_native_interface(bench: Any) -> None:
     ("name", "scratch"), [("keyword_spotting", 16_000), ("anomaly_detection", 768)]
 )
 def test_layouts_report_the_known_sizes(name: str, scratch: int) -> None:
-    """Buffer lists give layouts with the documented pool sizes, which do not execute."""
+    """A buffer list gives a layout with the documented pool sizes, which cannot run."""
     path = EXAMPLES / f"{name}.csv"
     prepared = lpai.prepare({name: path}, lpai.PrepareOptions(allow_float=True))
     context, graph = native(prepared.context)
@@ -257,7 +257,7 @@ def test_layouts_report_the_known_sizes(name: str, scratch: int) -> None:
     assert caught.value.code == 1000
     found = caught.value.finding
     assert "layout without a program" in found.sentence
-    # The rule that is named must speak of what was broken.
+    # The named rule describes this mistake.
     rule = rules()[found.rule]
     assert "program" in rule.title
     assert "layout without a program" in rule.consequence
@@ -265,7 +265,7 @@ def test_layouts_report_the_known_sizes(name: str, scratch: int) -> None:
 
 
 def autoencoder(bench: Any) -> Any:
-    """Build 640-128x4-8-128x4-640 of int8 matrix products."""
+    """Return an autoencoder of int8 matrix products: 640-128x4-8-128x4-640."""
     widths = [640, 128, 128, 128, 128, 8, 128, 128, 128, 128, 640]
     numbers = np.random.default_rng(0)
     weights: dict[str, Any] = {"s": np.float32(0.05), "z": np.int8(0)}
@@ -278,7 +278,7 @@ def autoencoder(bench: Any) -> Any:
 
 
 def test_the_int8_autoencoder_needs_768_bytes(bench: Any, tmp_path: Path) -> None:
-    """The anomaly detector as an ONNX model: the known pool size, and the plain bits."""
+    """The int8 anomaly detector needs 768 bytes of scratch and computes the plain result."""
     proto = autoencoder(bench)
     prepared = bench.prepare(proto, tmp_path, allow_float=False)
     assert prepared.context.graphs[0].scratch_bytes == 768
@@ -296,7 +296,7 @@ def test_the_int8_autoencoder_needs_768_bytes(bench: Any, tmp_path: Path) -> Non
 @pytest.mark.parametrize("in_place", [True, False])
 @pytest.mark.parametrize("io", Io)
 def test_state_survives(bench: Any, in_place: bool, io: Io) -> None:
-    """State in place or copied gives the bits of feeding it back by hand."""
+    """A state, in place or copied, gives the same bits as feeding it back by hand."""
     proto, parts = accumulator(bench, in_place, io=io)
     together = parts.graph.buffer_of["h"] is parts.graph.buffer_of["n"]
     assert together == in_place
@@ -306,7 +306,7 @@ def test_state_survives(bench: Any, in_place: bool, io: Io) -> None:
 
 
 def test_snapshot_restore_and_reset(bench: Any) -> None:
-    """A restored state continues as before; a reset one starts from zero."""
+    """A restored state continues as before; a reset state starts from zero."""
     _, parts = accumulator(bench, in_place=True)
     memory = bench.Memory(parts)
     feeds = bench.noise(parts.graph)
@@ -328,7 +328,7 @@ def test_snapshot_restore_and_reset(bench: Any) -> None:
     "damage", [None, (b"", {}), (b"x" * 128, {"w": 1}), (b"", {}, 0), ("text", {})]
 )
 def test_what_is_no_snapshot_is_refused(bench: Any, tmp_path: Path, damage: Any) -> None:
-    """Only a snapshot of the same graph can be restored."""
+    """Restoring anything but a snapshot of the same graph raises UsageError."""
     _, parts = accumulator(bench, in_place=True)
     with bench.open(bench.context(parts), tmp_path) as session:
         with pytest.raises(UsageError, match="not a snapshot"):
@@ -337,7 +337,7 @@ def test_what_is_no_snapshot_is_refused(bench: Any, tmp_path: Path, damage: Any)
 
 
 def test_quantized_state_starts_at_its_zero_point(bench: Any) -> None:
-    """What stands for zero is the zero point, not the integer 0."""
+    """A quantized state starts at its zero point, which stands for 0."""
     nodes = [bench.node("Max", ["h", "x"], ["n"])]
     proto = bench.model(nodes, {"x": [5], "h": [5]}, ["n"], kinds={"x": 3, "h": 3})
     parts = bench.compile(proto, states=(("h", "n"),))
@@ -347,7 +347,7 @@ def test_quantized_state_starts_at_its_zero_point(bench: Any) -> None:
 
 
 def shift_register(bench: Any) -> Any:
-    """Build two states of which the second is the first of the execution before."""
+    """Return a model with two states, of which the second is the first one execution later."""
     nodes = [
         bench.node("Relu", ["x"], ["n1"]),
         bench.node("Reshape", ["h1", "s"], ["n2"]),
@@ -361,7 +361,7 @@ def shift_register(bench: Any) -> Any:
 
 @pytest.mark.parametrize("io", Io)
 def test_old_state_may_be_handed_on_and_handed_out(bench: Any, tmp_path: Path, io: Io) -> None:
-    """Old state as another state or as an output keeps its value while new state comes in."""
+    """An old state that is also an output or another new state keeps its value."""
     states = (("h1", "n1"), ("h2", "n2"))
     prepared = bench.prepare(shift_register(bench), tmp_path, states=states, io=io)
     with bench.open(prepared.context, tmp_path) as session:
@@ -373,7 +373,7 @@ def test_old_state_may_be_handed_on_and_handed_out(bench: Any, tmp_path: Path, i
 
 
 def test_states_may_change_places(bench: Any, tmp_path: Path) -> None:
-    """Two states that swap every time are both right."""
+    """Two states that swap in every execution keep their right values."""
     nodes = [bench.node("Identity", ["h2"], ["n1"]), bench.node("Identity", ["h1"], ["m"])]
     nodes += [bench.node("Add", ["m", "x"], ["n2"]), bench.node("Sub", ["h1", "h2"], ["y"])]
     proto = bench.model(nodes, {"x": [4], "h1": [4], "h2": [4]}, ["n1", "n2", "y"])
@@ -389,7 +389,7 @@ def test_states_may_change_places(bench: Any, tmp_path: Path) -> None:
 
 
 def test_a_failed_execution_is_one_code_and_no_stranger(bench: Any, tmp_path: Path) -> None:
-    """An index out of range is 1100; the state it left behind is not somebody else's write."""
+    """An index out of range fails with code 1100; the changed state is no further finding."""
     nodes = [
         bench.node("Add", ["h", "x"], ["a"]),
         bench.node("Neg", ["a"], ["n"]),
@@ -414,7 +414,7 @@ def test_a_failed_execution_is_one_code_and_no_stranger(bench: Any, tmp_path: Pa
 
 
 def test_a_program_that_is_not_in_order_runs_op_by_op(bench: Any, tmp_path: Path) -> None:
-    """HardSwish, which onnxruntime expands, gives the same bits in every run."""
+    """An op that onnxruntime expands, such as HardSwish, gives the same bits op by op."""
     nodes = [
         bench.node("HardSwish", ["x"], ["a"]),
         bench.node("Relu", ["a"], ["b"]),
@@ -432,7 +432,7 @@ def test_a_program_that_is_not_in_order_runs_op_by_op(bench: Any, tmp_path: Path
 
 
 def test_several_graphs_in_one_binary(bench: Any, tmp_path: Path) -> None:
-    """Each graph finds its own constants, whatever lies before them."""
+    """Each of several graphs in a binary uses its own constants."""
     files, protos = {}, {}
     for at, size in enumerate((5, 300, 7)):
         weights = {"w": np.arange(size, dtype=np.float32) + at}
@@ -452,7 +452,7 @@ def test_several_graphs_in_one_binary(bench: Any, tmp_path: Path) -> None:
 
 
 def test_an_unused_input_does_no_harm(bench: Any, tmp_path: Path) -> None:
-    """An input that no op reads may be written over, and the plan passes."""
+    """An unused input may be overwritten without a finding."""
     proto = bench.model([bench.node("Neg", ["x"], ["y"])], {"x": [4], "z": [4]}, ["y"])
     parts = bench.compile(proto)
     parts = bench.moved(parts, y=int(parts.graph.buffer_of["z"].offset))
@@ -464,7 +464,7 @@ def test_an_unused_input_does_no_harm(bench: Any, tmp_path: Path) -> None:
 
 
 def test_strays_of_single_ops_are_brought_home(bench: Any) -> None:
-    """An op whose result onnxruntime puts elsewhere is copied to its planned place."""
+    """A result that onnxruntime puts elsewhere is copied to its planned offset."""
     _, parts = chain(bench)
     memory = bench.Memory(parts, in_order=False)
     feeds = bench.noise(parts.graph)
@@ -477,7 +477,7 @@ def test_strays_of_single_ops_are_brought_home(bench: Any) -> None:
 
 
 class Draft:
-    """A random model of views, element-wise ops, splits and state, with an input nobody reads."""
+    """A random model of views, element-wise ops, splits and states, with an unused input."""
 
     FORMS = ((24,), (4, 6), (6, 4))
 
@@ -492,7 +492,7 @@ class Draft:
         self.states = tuple(self.pairs())
 
     def add(self, name: str, source: str) -> None:
-        """Append an op that reads a tensor, or several of its shape."""
+        """Append an op that reads a tensor, or two of its shape."""
         shape = self.shapes[source]
         kind = self.rng.choice(["Neg", "Tanh", "Softmax", "Identity", "Reshape", "Add", "Split"])
         inputs = [source]
@@ -510,7 +510,7 @@ class Draft:
         self.shapes[name] = shape
 
     def pairs(self) -> Iterator[tuple[str, str]]:
-        """Pair old states with outputs of their shape."""
+        """Yield pairs of an old state and an output of its shape."""
         free = list(self.outputs)
         for old in ("h", "g"):
             fit = [name for name in free if self.shapes[name] == self.shapes[old]]
@@ -519,14 +519,14 @@ class Draft:
                 yield old, fit[0]
 
     def proto(self) -> Any:
-        """The model."""
+        """Return the model."""
         shapes = {name: self.shapes[name] for name in ("x", "h", "g")} | {"idle": (3,)}
         forms = {"x".join(map(str, form)): np.array(form) for form in self.FORMS}
         return self.bench.model(self.nodes, shapes, self.outputs, forms)
 
 
 def test_random_models_run_bit_for_bit(bench: Any) -> None:
-    """Whatever is shared, in place, reordered, kept or brought along: the bits of plain runs."""
+    """Random models with random options compute the same bits as plain runs."""
     for seed in range(60):
         rng = random.Random(seed)  # noqa: S311 - cases, no secrets
         draft = Draft(bench, rng)
@@ -541,7 +541,7 @@ def test_random_models_run_bit_for_bit(bench: Any) -> None:
 
 
 def compare(bench: Any, proto: Any, parts: Parts, rng: random.Random) -> None:
-    """Run four times, shared or not, in new scratch or not, and leave the inputs alone."""
+    """Run four times, with shared buffers and new scratch at random, and compare each run."""
     memory = bench.Memory(parts, in_order=rng.random() < 0.7)
     tensors = parts.graph.model.tensors
     state = {old: np.zeros(tensors[old].shape, np.float32) for old, _ in parts.graph.states}

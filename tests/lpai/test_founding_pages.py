@@ -1,4 +1,4 @@
-"""Statements of the LPAI pages: versions, the size of the binary info, the printed command."""
+"""Statements of the vendor's LPAI pages: versions, binary info size, printed command."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ ROOT = Path(__file__).parents[2]
 PERSISTENT = {"context_configs": {"is_persistent_binary": True}}
 
 
-# The command of the page, with its line ends.
+# The command of the page, with its line breaks.
 PRINTED = """\
 ./qnn-net-run \\
         --input_list model/input_list.txt \\
@@ -33,7 +33,7 @@ PRINTED = """\
 
 
 def tcm_files(current: Path, device: str, folder: str) -> None:
-    """Write the page's files: model/ and its tool file, and the .conf in a folder."""
+    """Write the page's files: model/ with its tool file, and the .conf in this folder."""
     model = current / "model"
     model.mkdir()
     shutil.copy(ROOT / "examples" / "small_lpai.bin", model / "tmp.bin")
@@ -51,7 +51,7 @@ def tcm_files(current: Path, device: str, folder: str) -> None:
 
 @pytest.mark.parametrize(("version", "has_tcm"), [("v5_1", False), ("v6", True)])
 def test_version_v6_is_that_of_the_hardware(version: str, has_tcm: bool) -> None:
-    """A choice with its reason, which the profile follows."""
+    """TCM needs LPAI hardware v6, as the choice states and the profile follows."""
     assert profile("adsp", version).tcm_allowed is has_tcm
     choice = choices()["tcm-version"]
     assert "LPAI hardware v6" in choice.what
@@ -59,7 +59,7 @@ def test_version_v6_is_that_of_the_hardware(version: str, has_tcm: bool) -> None
 
 
 def test_the_size_of_the_binary_info_is_given() -> None:
-    """As the fifth argument of QnnSystemContext_getBinaryInfo gives it in C."""
+    """The binary info size is 144, the value of getBinaryInfo's fifth argument in C."""
     system = lpai.SystemContext.create()
     assert system.binary_info_size == BINARY_INFO_BYTES == 144
     assert "144 bytes" in choices()["binary-info-size"].what
@@ -70,7 +70,7 @@ def test_the_size_of_the_binary_info_is_given() -> None:
 def test_the_command_of_the_tcm_page_works_as_printed(
     folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The .conf lies beside the tool file, or in the current folder, by either path."""
+    """The page's command runs with the .conf beside the tool file or in the current folder."""
     monkeypatch.chdir(tmp_path)
     device = str(tmp_path) if folder == "here" else "/data/local/tmp"
     tcm_files(tmp_path, device, "model" if folder == "model" else ".")
@@ -90,7 +90,7 @@ def test_the_command_of_the_tcm_page_works_as_printed(
 def test_the_printed_line_works_with_a_link_in_the_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`./qnn-net-run` needs one link, as the choices say."""
+    """`./qnn-net-run` runs as printed after the one link that the choices give."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
     if shutil.which("qnn-net-run") is None:
@@ -102,7 +102,7 @@ def test_the_printed_line_works_with_a_link_in_the_folder(
 
 
 def test_tcm_is_not_on_arm_and_x86(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A target_env that contradicts --direct_mode is named; without the flag TCM is refused."""
+    """TCM without direct mode is refused; `--direct_mode` overrides target_env with a note."""
     monkeypatch.chdir(tmp_path)
     binary = ROOT / "examples" / "small_lpai.bin"
     tool = {"backend_extensions": {"config_file_path": "lpai.conf"}}
@@ -128,7 +128,7 @@ def test_tcm_is_not_on_arm_and_x86(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_a_binary_for_another_backend_names_the_right_one(
     name: str, said: str, tmp_path: Path
 ) -> None:
-    """The page's command with another library, or with a binary for another library."""
+    """A library or a binary for another backend is refused with the right backend's name."""
     binary = ROOT / "examples" / "small_htp.bin"
     words = ("--random-inputs", "1", "--output_dir", tmp_path / "out")
     done = run("net-run", binary, "--backend", name, *words)
@@ -154,6 +154,6 @@ dataSize memHandle
 
 
 def test_every_name_of_the_listings_has_a_place() -> None:
-    """The page that puts C and Python side by side has them all."""
+    """The reference page for C and Python has every name of the vendor's listings."""
     page = (ROOT / "docs" / "reference" / "lpai-c-and-python.md").read_text("utf-8")
     assert [name for name in _NAMES.split() if name not in page] == []

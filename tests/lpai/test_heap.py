@@ -16,7 +16,7 @@ from qnnmem.qnn.enums import MemType
 
 
 def byte_at(buffer: HeapBuffer, offset: int) -> np.ndarray[tuple[int], np.dtype[np.uint8]]:
-    """One byte relative to the start of a buffer, also outside of it."""
+    """Return one byte relative to the start of a buffer, possibly outside it."""
     step = 1 if offset >= 0 else -1
     return as_strided(buffer.array, (abs(offset) + 1,), (step,))[abs(offset) :]
 
@@ -24,7 +24,7 @@ def byte_at(buffer: HeapBuffer, offset: int) -> np.ndarray[tuple[int], np.dtype[
 @pytest.mark.parametrize("align", [1, 16, 64, 256, 4096])
 @pytest.mark.parametrize("size", [1, 63, 64, 1000])
 def test_a_buffer_is_aligned_and_of_the_exact_size(size: int, align: int) -> None:
-    """True address and simulated address are both multiples of the alignment."""
+    """A buffer has its exact size, and its real and simulated addresses are aligned."""
     heap = Heap(MemType.DDR)
     heap.allocate(1)
     buffer = heap.allocate(size, align)
@@ -34,7 +34,7 @@ def test_a_buffer_is_aligned_and_of_the_exact_size(size: int, align: int) -> Non
 
 
 def test_array_and_view_are_the_same_writable_bytes() -> None:
-    """What one writes the other shows."""
+    """A buffer's array and view show the same writable bytes."""
     buffer = Heap(MemType.LLC).allocate(4)
     buffer.view[1] = 7
     buffer.array[2] = 9
@@ -42,7 +42,7 @@ def test_array_and_view_are_the_same_writable_bytes() -> None:
 
 
 def test_an_address_tells_its_heap() -> None:
-    """Heaps begin at different addresses."""
+    """Each type of heap starts at its own simulated address."""
     assert {kind: Heap(kind).allocate(1).heap_address for kind in BASE} == BASE
 
 
@@ -59,14 +59,14 @@ def test_untouched_guards_are_whole() -> None:
     [(0, "behind"), (GUARD_BYTES - 1, "behind"), (-1, "before"), (-GUARD_BYTES, "before")],
 )
 def test_writing_past_a_buffer_breaks_a_guard(size: int, distance: int, side: str) -> None:
-    """The first and the last byte of each guard zone are watched."""
+    """A write to the first or last byte of a guard zone is found, with its side."""
     buffer = Heap(MemType.DDR).allocate(size)
     byte_at(buffer, distance if distance < 0 else size + distance)[0] = 1
     assert buffer.guards_broken() == (side,)
 
 
 def test_freed_bytes_are_poisoned_and_still_there() -> None:
-    """A late write is seen, not fatal."""
+    """Freed bytes are poisoned but stay mapped, so a late write is found."""
     buffer = Heap(MemType.DDR).allocate(64)
     buffer.free()
     assert buffer.freed
@@ -77,7 +77,7 @@ def test_freed_bytes_are_poisoned_and_still_there() -> None:
 
 
 def test_a_buffer_is_freed_once() -> None:
-    """The second free is refused by name."""
+    """A second free of a buffer raises UsageError with the buffer's name."""
     buffer = Heap(MemType.DDR).allocate(64, name="scratch")
     buffer.free()
     with pytest.raises(UsageError, match="'scratch' was already freed"):
@@ -85,7 +85,7 @@ def test_a_buffer_is_freed_once() -> None:
 
 
 def test_a_late_second_free_does_not_free_the_next_buffer() -> None:
-    """A new buffer at the same simulated address survives the old one's second free."""
+    """A second free of an old buffer leaves the new buffer at its address allocated."""
     heap = Heap(MemType.DDR)
     old = heap.allocate(64)
     old.free()
@@ -97,7 +97,7 @@ def test_a_late_second_free_does_not_free_the_next_buffer() -> None:
 
 
 def test_leaving_a_block_frees_its_buffer() -> None:
-    """A buffer is its own context manager, and may have been freed before."""
+    """A `with` block frees its buffer, unless the buffer is already freed."""
     heap = Heap(MemType.DDR)
     with heap.allocate(64) as buffer, heap.allocate(64) as other:
         other.free()
@@ -106,7 +106,7 @@ def test_leaving_a_block_frees_its_buffer() -> None:
 
 
 def test_an_exact_fit_passes_and_one_byte_more_is_code_1002() -> None:
-    """The refusal tells heap, need and what is taken."""
+    """A full heap refuses one more byte with code 1002, the need and the remaining bytes."""
     heap = Heap(MemType.TCM, 256)
     heap.allocate(128)
     heap.allocate(128)
@@ -117,7 +117,7 @@ def test_an_exact_fit_passes_and_one_byte_more_is_code_1002() -> None:
 
 
 def test_freed_room_is_used_again() -> None:
-    """A heap does not wear out."""
+    """Freed memory can be allocated again without limit."""
     heap = Heap(MemType.TCM, 128)
     for _ in range(100):
         heap.allocate(128).free()
@@ -125,7 +125,7 @@ def test_freed_room_is_used_again() -> None:
 
 
 def test_a_hole_of_the_exact_size_is_filled() -> None:
-    """Room between two living buffers is used to the last byte."""
+    """A gap between two live buffers can be allocated to its last byte."""
     heap = Heap(MemType.TCM, 192)
     _, hole, _ = (heap.allocate(64) for _ in range(3))
     hole.free()
@@ -133,21 +133,21 @@ def test_a_hole_of_the_exact_size_is_filled() -> None:
 
 
 def test_more_than_the_machine_has_is_code_1002() -> None:
-    """A size that no machine has is refused like a full heap."""
+    """A size beyond the machine's memory fails with code 1002."""
     with pytest.raises(QnnError, match="1002"):
         Heap(MemType.DDR).allocate(1 << 60)
 
 
 @pytest.mark.parametrize(("size", "align"), [(-1, 64), (1 << 61, 64), (64, 0), (64, 48)])
 def test_impossible_requests_are_bad_usage(size: int, align: int) -> None:
-    """Sizes below zero and alignments that are no power of two never reach memory."""
+    """A negative or huge size, or an alignment that is not a power of two, raises UsageError."""
     with pytest.raises(UsageError):
         Heap(MemType.DDR).allocate(size, align)
 
 
 @pytest.mark.parametrize("null", [None, 0, ctypes.c_void_p()])
 def test_freeing_null_does_nothing(null: object) -> None:
-    """As in C."""
+    """Freeing a null pointer does nothing, as in C."""
     heap = Heap(MemType.DDR)
     buffer = heap.allocate(64)
     heap.free(null)
@@ -155,13 +155,13 @@ def test_freeing_null_does_nothing(null: object) -> None:
 
 
 def test_there_is_no_heap_of_undefined_type() -> None:
-    """UNDEFINED is not a kind of memory."""
+    """A heap of type UNDEFINED raises UsageError."""
     with pytest.raises(UsageError, match="DDR, LLC, TCM or PSRAM"):
         Heap(MemType.UNDEFINED)
 
 
 def test_a_buffer_shows_what_it_is() -> None:
-    """Name, size, heap and state; control characters of a name are escaped."""
+    """The `repr` of a buffer shows name, size, heap and state, with control characters escaped."""
     buffer = Heap(MemType.TCM).allocate(64, name="a\x1bb")
     buffer.free()
     assert repr(buffer) == "<HeapBuffer 'a\\x1bb' 64 bytes at TCM 0x3000000, freed>"
@@ -174,7 +174,7 @@ def test_a_buffer_shows_what_it_is() -> None:
     )
 )
 def test_living_buffers_never_overlap(steps: list[tuple[bool, int, int]]) -> None:
-    """Whatever is allocated and freed, simulated ranges are disjoint and within the heap."""
+    """Live buffers never overlap and stay within the heap, in any order of calls."""
     heap = Heap(MemType.TCM, 2048)
     for free, size, align in steps:
         if free and heap.live:

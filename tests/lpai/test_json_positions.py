@@ -1,4 +1,4 @@
-"""JSON with places: what is read, what is noted, what is refused."""
+"""The JSON reader with positions: what it reads, notes and refuses."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from qnnmem.lpai.config.json_positions import (
 
 
 def read(folder: Path, text: str | bytes) -> Document:
-    """Write a text and read it."""
+    """Return the document read from this text."""
     path = folder / "x.conf"
     path.write_bytes(text.encode("utf-8") if isinstance(text, str) else text)
     return read_document(path)
 
 
 def plain(node: JsonNode) -> Any:
-    """Give the value that Python's own reader would give."""
+    """Return the value as Python's JSON reader returns it."""
     if node.kind is JsonKind.OBJECT:
         return {member.name: plain(member.node) for member in node.members}
     if node.kind is JsonKind.LIST:
@@ -52,7 +52,7 @@ values = st.recursive(
 def test_it_reads_what_python_reads(
     tmp_path_factory: pytest.TempPathFactory, value: dict[str, Any], ascii_only: bool, wide: bool
 ) -> None:
-    """Every JSON object comes out as with Python's reader."""
+    """Every JSON object reads as with Python's reader."""
     text = json.dumps(value, ensure_ascii=ascii_only, indent=2 if wide else None)
     content = text.encode("utf-8", "surrogatepass")
     folder = tmp_path_factory.mktemp("values")
@@ -66,7 +66,7 @@ def test_it_reads_what_python_reads(
 
 
 def test_every_value_knows_its_place(tmp_path: Path) -> None:
-    """Line and column count from 1, for keys and for values."""
+    """Each key and value has its line and column, counted from 1."""
     root = read(tmp_path, '{\n  "a": {"é": 1},\n\t"b": []}').root
     a, b = root.members
     assert (a.at, a.node.at) == (Position(2, 3), Position(2, 8))
@@ -75,13 +75,13 @@ def test_every_value_knows_its_place(tmp_path: Path) -> None:
 
 
 def test_a_byte_order_mark_is_no_fault(tmp_path: Path) -> None:
-    """Editors on Windows put one in front; it moves no column."""
+    """A byte order mark is accepted and does not shift the columns."""
     root = read(tmp_path, b'\xef\xbb\xbf{"a": 1}').root
     assert root.members[0].at == Position(1, 2)
 
 
 def test_repeated_keys_are_kept_and_the_last_counts(tmp_path: Path) -> None:
-    """Both are seen, and asking by name gives the last."""
+    """A repeated key is kept twice, and a lookup by name returns the last value."""
     root = read(tmp_path, '{"a": 1, "a": 2}').root
     found = root.get("a")
     assert len(root.members) == 2
@@ -101,7 +101,7 @@ def test_repeated_keys_are_kept_and_the_last_counts(tmp_path: Path) -> None:
     ],
 )
 def test_slips_are_named_and_read_over(text: str, word: str, line: int, tmp_path: Path) -> None:
-    """A comment or a comma too many is noted with its line, and the rest is still read."""
+    """A comment or an extra comma is noted with its line, and the rest is read."""
     document = read(tmp_path, text)
     (issue,) = document.issues
     assert word in issue.sentence
@@ -110,7 +110,7 @@ def test_slips_are_named_and_read_over(text: str, word: str, line: int, tmp_path
 
 
 def test_strict_reading_refuses_slips(tmp_path: Path) -> None:
-    """A run does not start with a file that the tools would refuse."""
+    """Strict reading refuses an extra comma, as the vendor's tools do."""
     path = tmp_path / "x.conf"
     path.write_text('{"a": 1,}')
     with pytest.raises(LoadError, match="line 1: a comma before the closing }"):
@@ -152,7 +152,7 @@ def test_strict_reading_refuses_slips(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_no_json_object_is_refused(text: str, reason: str, tmp_path: Path) -> None:
-    """The sentence says what stands there instead."""
+    """A text that is not a JSON object is refused in a short sentence with the reason."""
     with pytest.raises(LoadError) as caught:
         read(tmp_path, text)
     assert reason in caught.value.reason
@@ -161,36 +161,36 @@ def test_what_is_no_json_object_is_refused(text: str, reason: str, tmp_path: Pat
 
 @pytest.mark.parametrize("content", [b"\x7fELF\0\0", '{"a": 1}'.encode("utf-16")])
 def test_binary_files_are_refused(content: bytes, tmp_path: Path) -> None:
-    """A library or UTF-16 text given by mistake is named as such."""
+    """A binary or UTF-16 file is refused for its NUL bytes."""
     with pytest.raises(LoadError, match="NUL bytes"):
         read(tmp_path, content)
 
 
 def test_bad_utf8_is_refused(tmp_path: Path) -> None:
-    """The sentence says which byte and what to do."""
+    """Invalid UTF-8 is refused with the position of the byte and the cure."""
     with pytest.raises(LoadError, match=r"byte 7.*save it again as UTF-8"):
         read(tmp_path, b'{"a": "\xff"}')
 
 
 def nested(levels: int) -> str:
-    """Write an object with so many levels, itself included."""
+    """Return an object with this many levels, itself included."""
     return '{"x": ' + "[" * (levels - 1) + "]" * (levels - 1) + "}"
 
 
 def test_as_many_levels_as_allowed_are_read(tmp_path: Path) -> None:
-    """The limit itself is still fine."""
+    """A document with the maximum of 64 levels is read."""
     assert read(tmp_path, nested(MAX_DEPTH)).root.members
 
 
 @pytest.mark.parametrize("text", [nested(MAX_DEPTH + 1), nested(100_000), '{"a":' * 100_000])
 def test_deeper_nesting_is_refused(text: str, tmp_path: Path) -> None:
-    """One level more, or thousands, end in a sentence."""
+    """A document with more than 64 levels is refused."""
     with pytest.raises(LoadError, match="the nesting is deeper than 64 levels"):
         read(tmp_path, text)
 
 
 def test_size_is_limited(tmp_path: Path) -> None:
-    """A file of exactly the limit is read, one byte more is refused."""
+    """A file of exactly 1 MiB is read; one byte more is refused."""
     fits = b"{" + b" " * (MAX_FILE - 2) + b"}"
     assert read(tmp_path, fits).root.members == ()
     with pytest.raises(LoadError, match=r"over the limit of 1\.00 MiB"):
@@ -199,6 +199,6 @@ def test_size_is_limited(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["missing.conf", "."])
 def test_what_is_no_file_is_refused(name: str, tmp_path: Path) -> None:
-    """A missing file and a folder end in a sentence."""
+    """A missing file and a folder raise LoadError."""
     with pytest.raises(LoadError):
         read_document(tmp_path / name)

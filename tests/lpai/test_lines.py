@@ -1,4 +1,4 @@
-"""Every finding carries the line of the client's Python that made the call."""
+"""Every finding has the line of the client's Python code that made the call."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HERE = Path(__file__).name
 
 
 def test_a_refused_call_is_named() -> None:
-    """The line that called, in the error and in the record."""
+    """A refused call has its source line in the error and in the backend's findings."""
     client = Client("plain")
     mem = lpai.custom(SCRATCH, lpai.Mem(MemType.DDR, 64, client.buffer(512).view[1:65]))
     with pytest.raises(QnnError) as caught:
@@ -30,7 +30,7 @@ def test_a_refused_call_is_named() -> None:
 
 
 def test_a_note_is_named() -> None:
-    """Also where the call succeeds."""
+    """A finding of a successful call has its source line too."""
     client = Client("plain").ready()
     client.scratch.free()
     client.context.free()
@@ -40,7 +40,7 @@ def test_a_note_is_named() -> None:
 
 
 def test_an_execution_of_the_queue_is_named_by_the_line_that_asked_for_it() -> None:
-    """Its thread has no line of the client."""
+    """A finding of a queued execution has the line that queued it."""
     client, over = Client("plain").ready(), Event()
     client.scratch.free()
     client.graph.execute_async(notify=lambda _: over.set())
@@ -51,7 +51,7 @@ def test_an_execution_of_the_queue_is_named_by_the_line_that_asked_for_it() -> N
 
 
 def test_what_is_left_is_named_by_the_line_that_made_it() -> None:
-    """Not by the one that asks for leaks."""
+    """A leak has the line that created the handle."""
     with separate():
         kept = lpai.Context.create_from_binary(lpai.Backend.create(), binary(), trusted=True)
         lines = [found.line for found in lpai.leaks()]

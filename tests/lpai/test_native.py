@@ -38,7 +38,7 @@ NAMES = DOCS / "reference" / "lpai-python.md"
 
 
 def code_of(call: Callable[[], object]) -> tuple[int, str]:
-    """Code and rule of a call that fails."""
+    """Return the code and the rule of a call that fails."""
     with pytest.raises(QnnError) as caught:
         call()
     return caught.value.code, caught.value.finding.rule
@@ -48,21 +48,21 @@ def code_of(call: Callable[[], object]) -> tuple[int, str]:
 
 
 def freed_buffer() -> lpai.HeapBuffer:
-    """Memory that was given back."""
+    """Return a freed buffer."""
     buffer = lpai.Heap(MemType.DDR).allocate(512)
     buffer.free()
     return buffer
 
 
 def released_view() -> memoryview:
-    """A view that was given back."""
+    """Return a released view."""
     view = memoryview(bytearray(512))
     view.release()
     return view
 
 
 def raises(*_arguments: object) -> None:
-    """A function of the application that has a bug."""
+    """A callback of the application that fails."""
     raise ZeroDivisionError
 
 
@@ -107,13 +107,13 @@ NONSENSE: dict[str, Callable[[], Any]] = {
 
 
 def create(*configs: Any) -> lpai.Context:
-    """A context with these configs in ARM mode, which takes most of them."""
+    """Return a context with these configs in ARM mode, which accepts most of them."""
     backend = lpai.Backend.create(profile=profile("arm"))
     return lpai.Context.create_from_binary(backend, binary(), configs, trusted=True)
 
 
 def create_with(make: Callable[[int, Any], lpai.Config], option: int, value: Any) -> lpai.Context:
-    """A context with one config."""
+    """Return a context with one config."""
     return create(make(option, value))
 
 
@@ -126,7 +126,7 @@ def execute_with(client: Client, group: int, field: str, value: Any, handle: boo
 
 
 def register(fd: int, **changes: Any) -> lpai.MemDescriptor:
-    """A descriptor of one tensor with some fields changed."""
+    """Return a descriptor of one tensor with some fields changed."""
     fields = {
         "dimensions": (1, 25),
         "data_type": DataType.INT_32,
@@ -136,7 +136,7 @@ def register(fd: int, **changes: Any) -> lpai.MemDescriptor:
 
 
 def calls_before_a_graph() -> dict[str, Callable[[Any], object]]:
-    """Every call that makes backends, contexts and heaps, as functions of one argument."""
+    """Return every call that creates backends, contexts and heaps, as one-argument functions."""
     calls: dict[str, Callable[[Any], object]] = {
         "backend configs": lpai.Backend.create,
         "backend config": lambda v: lpai.Backend.create([v]),
@@ -166,7 +166,7 @@ def calls_before_a_graph() -> dict[str, Callable[[Any], object]]:
 
 
 def calls_of_a_graph(client: Client, fd: int) -> dict[str, Callable[[Any], object]]:
-    """Every call on a graph and its context, as functions of one argument."""
+    """Return every call on a graph and its context, as one-argument functions."""
     graph, context, buffer = client.graph, client.context, client.buffer(512)
 
     def give(**changes: Any) -> None:
@@ -232,7 +232,7 @@ def calls_of_a_graph(client: Client, fd: int) -> dict[str, Callable[[Any], objec
 
 
 def answer(call: Callable[[Any], object], value: Any) -> None:
-    """Call it; anything but success and our own errors is left to fail the test."""
+    """Make the call; only success or a one-line QnnMemError passes."""
     sentence = ""
     try:
         call(value)
@@ -243,7 +243,7 @@ def answer(call: Callable[[Any], object], value: Any) -> None:
 
 @pytest.mark.parametrize("make", NONSENSE.values(), ids=NONSENSE)
 def test_nonsense_before_there_is_a_graph_gives_a_sentence(make: Callable[[], Any]) -> None:
-    """Whatever is passed, the answer is success, a code or a sentence about usage."""
+    """Any argument to a call before a graph exists ends in success or a one-line error."""
     for call in calls_before_a_graph().values():
         answer(call, make())
 
@@ -251,19 +251,19 @@ def test_nonsense_before_there_is_a_graph_gives_a_sentence(make: Callable[[], An
 @pytest.mark.parametrize("make", NONSENSE.values(), ids=NONSENSE)
 @pytest.mark.parametrize("graph", ["plain", "outside"])
 def test_nonsense_for_a_graph_gives_a_sentence(graph: str, make: Callable[[], Any]) -> None:
-    """Whatever is passed, the graph answers so and goes on working."""
+    """Any argument to a graph call ends in success or an error, and the graph still runs."""
     client = Client(graph).ready()
     with tempfile.TemporaryFile() as file:
         file.truncate(4096)
         for call in calls_of_a_graph(client, file.fileno()).values():
             answer(call, make())
-    client.give_scratch()  # an array may have been good enough by chance, and is gone now
+    client.give_scratch()  # an array may have been accepted as scratch and is gone by now
     assert is_all(client.run(2), 6)
     client.context.free()
 
 
 def test_nonsense_for_a_session_gives_a_sentence(tmp_path: Path) -> None:
-    """The short way is as patient as the long one."""
+    """Any argument to a session ends in success or a one-line error, and the session still runs."""
     path = tmp_path / "all.bin"
     path.write_bytes(binary())
     with lpai.open(path, graph="plain", trusted=True) as session:
@@ -288,7 +288,7 @@ def test_nonsense_for_a_session_gives_a_sentence(tmp_path: Path) -> None:
 
 
 def test_nothing_works_after_the_context_was_freed() -> None:
-    """Each call says so, and none touches memory that may be somebody else's now."""
+    """After the context is freed, every call on it and its graph fails with rule R16."""
     client = Client().ready()
     view, saved = client.graph.view("x"), client.graph.snapshot()
     client.context.free()
@@ -317,7 +317,7 @@ def test_nothing_works_after_the_context_was_freed() -> None:
 
 
 def test_nothing_works_after_the_backend_was_freed() -> None:
-    """A backend cannot be asked, freed again or used for a context."""
+    """After the backend is freed, every call on it fails with code 4011 and rule R16."""
     client = Client().ready()
     client.backend.free()
     calls: list[Callable[[], object]] = [
@@ -330,7 +330,7 @@ def test_nothing_works_after_the_backend_was_freed() -> None:
 
 
 def test_freed_buffers_cannot_be_handed_over() -> None:
-    """Scratch and binary that were given back are refused at once."""
+    """A freed buffer is refused as scratch and as binary."""
     client = Client()
     gone = lpai.Mem(MemType.DDR, 512, freed_buffer())
     assert code_of(lambda: client.graph.set_config([lpai.custom(SCRATCH, gone)]))[0] == 6000
@@ -339,7 +339,7 @@ def test_freed_buffers_cannot_be_handed_over() -> None:
 
 
 def test_a_pool_freed_before_finalize_is_noticed_there() -> None:
-    """Finalize does not write into memory that was given back."""
+    """A pool freed before finalize fails there with R8 and is not written."""
     client = Client()
     client.give_scratch()
     client.give_persistent()
@@ -351,7 +351,7 @@ def test_a_pool_freed_before_finalize_is_noticed_there() -> None:
 
 @pytest.mark.parametrize("call", ["reset", "snapshot"])
 def test_state_that_was_freed_is_not_touched(call: str) -> None:
-    """Reset and snapshot look whether persistent is still there."""
+    """`reset` and `snapshot` fail with R8 if the persistent pool was freed."""
     client = Client().ready()
     client.persistent.free()
     assert code_of(getattr(client.graph, call)) == (6039, "R8")
@@ -362,14 +362,14 @@ def test_state_that_was_freed_is_not_touched(call: str) -> None:
 
 @pytest.fixture
 def shared() -> Iterator[int]:
-    """An fd of one page."""
+    """Return the descriptor of a file of one page."""
     with tempfile.TemporaryFile() as file:
         file.truncate(4096)
         yield file.fileno()
 
 
 def in_shared(client: Client, fd: int, *offsets: int) -> tuple[list[QnnTensor], list[QnnTensor]]:
-    """Input and output of a graph in shared memory at these offsets."""
+    """Return the tensors of a graph in shared memory at these offsets."""
     inputs, outputs = client.tensors()
     places = [register(fd, custom_info=lpai.MemInfoCustom(fd, o)) for o in dict.fromkeys(offsets)]
     handles = dict(zip(dict.fromkeys(offsets), client.context.mem_register(places), strict=True))
@@ -381,14 +381,14 @@ def in_shared(client: Client, fd: int, *offsets: int) -> tuple[list[QnnTensor], 
 @pytest.mark.parametrize("graph", ["plain", "outside"])
 @pytest.mark.parametrize("offset", [0, 64])
 def test_an_output_in_place_cannot_lie_on_the_input(graph: str, offset: int, shared: int) -> None:
-    """The same or overlapping shared memory for both is refused before anything is written."""
+    """An output in shared memory that overlaps the input is refused with R9."""
     client = Client(graph).ready()
     tensors = in_shared(client, shared, 0, offset)
     assert code_of(lambda: client.graph.execute(*tensors)) == (6004, "R9")
 
 
 def test_outputs_that_are_copied_may_use_the_buffer_of_the_input() -> None:
-    """With IO in scratch one buffer for both gives the right result."""
+    """With IO in scratch, one buffer may serve as input and output."""
     client = Client("plain").ready()
     inputs, outputs = client.tensors()
     outputs[0].client_buf = inputs[0].client_buf
@@ -398,7 +398,7 @@ def test_outputs_that_are_copied_may_use_the_buffer_of_the_input() -> None:
 
 
 def test_an_output_cannot_lie_on_state() -> None:
-    """Persistent memory as output buffer is refused, and state stays."""
+    """An output buffer on the persistent pool is refused with R9, and the state is kept."""
     client = Client().ready()
     client.run()
     inputs, outputs = client.tensors()
@@ -408,7 +408,7 @@ def test_an_output_cannot_lie_on_state() -> None:
 
 
 def test_shared_memory_made_shorter_is_a_code_and_not_the_end(shared: int) -> None:
-    """Touching pages that are gone would end the process."""
+    """Shared memory that was truncated fails with R9, where a plain access would crash."""
     client = Client("plain").ready()
     tensors = in_shared(client, shared, 0, 128)
     os.ftruncate(shared, 0)
@@ -416,7 +416,7 @@ def test_shared_memory_made_shorter_is_a_code_and_not_the_end(shared: int) -> No
 
 
 def test_memory_that_cannot_be_mapped_is_refused(tmp_path: Path) -> None:
-    """A folder and a file that is open for reading only answer 8003."""
+    """A folder or a read-only file cannot be registered: code 8003, rule M2."""
     client = Client("plain")
     (file := tmp_path / "file").write_bytes(bytes(4096))
     for path in (tmp_path, file):
@@ -428,7 +428,7 @@ def test_memory_that_cannot_be_mapped_is_refused(tmp_path: Path) -> None:
 
 
 def test_an_fd_number_used_again_is_another_file() -> None:
-    """What counts is the file, not the number that happened to name it."""
+    """A reused descriptor number can be registered again, since it is another file."""
     client = Client("plain")
     for _ in range(2):
         with tempfile.TemporaryFile() as file:
@@ -437,7 +437,7 @@ def test_an_fd_number_used_again_is_another_file() -> None:
 
 
 def test_two_fds_of_one_file_are_the_same_memory(shared: int) -> None:
-    """A range that is registered under one number is known under the other."""
+    """Two descriptors of one file count as the same memory: code 8002, rule M1."""
     client = Client("plain")
     client.context.mem_register([register(shared)])
     again = os.dup(shared)
@@ -449,7 +449,7 @@ def test_two_fds_of_one_file_are_the_same_memory(shared: int) -> None:
 
 
 def test_registration_is_all_or_nothing(shared: int) -> None:
-    """After a refused call each of its good descriptors can still be registered."""
+    """A refused registration registers none of its descriptors."""
     client = Client("plain")
     good = [register(shared, custom_info=lpai.MemInfoCustom(shared, o)) for o in (0, 128)]
     bad = register(shared, custom_info=lpai.MemInfoCustom(shared, 32))
@@ -458,7 +458,7 @@ def test_registration_is_all_or_nothing(shared: int) -> None:
 
 
 def test_deregistration_lets_every_valid_handle_go(shared: int) -> None:
-    """A bad handle fails the call, but the good ones are gone."""
+    """Deregistering with an invalid handle fails, but the valid handles are deregistered."""
     client = Client("plain")
     handles = client.context.mem_register([register(shared)])
     bad: Any = [None, *handles]
@@ -468,14 +468,14 @@ def test_deregistration_lets_every_valid_handle_go(shared: int) -> None:
 
 @pytest.mark.parametrize("count", [0, 2])
 def test_the_number_of_tensors_must_be_right(count: int) -> None:
-    """None, or the same one twice, is refused."""
+    """Zero or two tensors for one input are refused with R9."""
     client = Client("plain").ready()
     inputs, outputs = client.tensors()
     assert code_of(lambda: client.graph.execute(inputs * count, outputs)) == (6004, "R9")
 
 
 def test_a_layout_cannot_execute() -> None:
-    """A graph without a program keeps the contract, but has nothing to run."""
+    """Executing a layout, which has no program, fails with R14."""
     client = Client("layout").ready()
     assert code_of(client.graph.execute) == (1000, "R14")
 
@@ -484,7 +484,7 @@ def test_a_layout_cannot_execute() -> None:
 
 
 def test_a_snapshot_fits_only_its_own_graph() -> None:
-    """State of another graph is refused and nothing changes."""
+    """A snapshot of another graph raises UsageError and changes nothing."""
     counter, window = Client().ready(), Client("window").ready()
     counter.run()
     with pytest.raises(UsageError, match="not a snapshot"):
@@ -494,7 +494,7 @@ def test_a_snapshot_fits_only_its_own_graph() -> None:
 
 @pytest.mark.parametrize("present", [-1, 3, True, 1.0, "1"])
 def test_a_window_cannot_hold_more_frames_than_it_has(present: Any) -> None:
-    """A snapshot with impossible counts is refused."""
+    """A snapshot with an impossible number of frames raises UsageError."""
     client = Client("window").ready()
     state, _ = client.graph.snapshot()
     with pytest.raises(UsageError, match="not a snapshot"):
@@ -502,7 +502,7 @@ def test_a_window_cannot_hold_more_frames_than_it_has(present: Any) -> None:
 
 
 def test_a_window_is_restored_with_its_frames() -> None:
-    """After restore the next frame completes the window as it did before."""
+    """A restored window continues with the frames that it held."""
     client = Client("window").ready()
     client.run(3)
     saved = client.graph.snapshot()
@@ -513,7 +513,7 @@ def test_a_window_is_restored_with_its_frames() -> None:
 
 
 def test_reset_is_for_finalized_graphs() -> None:
-    """There is no state to reset before."""
+    """`reset` before finalize fails with R5."""
     assert code_of(Client().graph.reset) == (6023, "R5")
 
 
@@ -521,7 +521,7 @@ def test_reset_is_for_finalized_graphs() -> None:
 
 
 def in_threads(count: int, work: Callable[[int], None]) -> list[BaseException]:
-    """Run it that many times at once and collect what goes wrong."""
+    """Run the work in this many threads and return the exceptions."""
     wrong: list[BaseException] = []
 
     def guarded(number: int) -> None:
@@ -540,7 +540,7 @@ def in_threads(count: int, work: Callable[[int], None]) -> list[BaseException]:
 
 
 def test_contexts_of_several_threads_do_not_disturb_each_other() -> None:
-    """Four counters count by themselves."""
+    """Contexts in four threads compute independently."""
 
     def work(number: int) -> None:
         client = Client().ready()
@@ -553,7 +553,7 @@ def test_contexts_of_several_threads_do_not_disturb_each_other() -> None:
 
 
 def test_threads_may_share_a_graph() -> None:
-    """Executions of one graph follow each other; none is lost."""
+    """Executions of one graph from several threads run one after another; none is lost."""
     client = Client().ready()
 
     def work(_number: int) -> None:
@@ -565,7 +565,7 @@ def test_threads_may_share_a_graph() -> None:
 
 
 def test_scratch_can_be_replaced_while_another_thread_executes() -> None:
-    """Each replacement takes effect or answers 1005, and no result is wrong."""
+    """Replacing scratch during an execution succeeds or fails with 1005; the results are right."""
     client = Client().ready()
     answers: set[int] = set()
 
@@ -587,7 +587,7 @@ def test_scratch_can_be_replaced_while_another_thread_executes() -> None:
 
 
 def test_a_notification_may_execute_and_ask_for_more() -> None:
-    """Neither waits for the queue that it is called from."""
+    """A notification may execute the graph and queue more without a deadlock."""
     client = Client("plain").ready()
     done = threading.Event()
     codes: list[int] = []
@@ -604,7 +604,7 @@ def test_a_notification_may_execute_and_ask_for_more() -> None:
 
 
 def test_a_notification_cannot_free_its_context() -> None:
-    """It would wait for itself; the answer is 1005 and the context lives on."""
+    """A notification that frees its own context fails with 1005 instead of a deadlock."""
     client = Client("plain").ready()
     told: list[tuple[int, str]] = []
     client.graph.execute_async(notify=lambda _code: told.append(code_of(client.context.free)))
@@ -614,7 +614,7 @@ def test_a_notification_cannot_free_its_context() -> None:
 
 
 def test_a_notification_that_fails_is_logged_and_the_queue_goes_on() -> None:
-    """A bug of the application does not stop what is queued."""
+    """An exception in a notification is logged, and the queue continues."""
     client = Client("plain").ready()
     lines: list[str] = []
 
@@ -630,7 +630,7 @@ def test_a_notification_that_fails_is_logged_and_the_queue_goes_on() -> None:
 
 
 def test_an_execution_that_fails_in_the_queue_tells_its_code() -> None:
-    """The call itself succeeded, so the notification comes, with the code of the execution."""
+    """If a queued execution fails, its notification gets the code."""
     client = Client("plain").ready()
     inputs, outputs = client.tensors()
     inputs[0].client_buf = "nothing"
@@ -641,7 +641,7 @@ def test_an_execution_that_fails_in_the_queue_tells_its_code() -> None:
 
 
 def test_free_waits_for_what_is_queued() -> None:
-    """Everything asked for before is executed."""
+    """Freeing a context first runs everything that is queued."""
     client = Client("plain").ready()
     told: list[int] = []
     for _ in range(5):
@@ -651,7 +651,7 @@ def test_free_waits_for_what_is_queued() -> None:
 
 
 def test_free_waits_for_an_execution_of_another_thread() -> None:
-    """Memory may be freed after it, so nothing may be running then."""
+    """Freeing a context waits for a running execution in another thread."""
     client = Client("plain").ready()
     started, go, freed = threading.Event(), threading.Event(), threading.Event()
 
@@ -677,7 +677,7 @@ def test_free_waits_for_an_execution_of_another_thread() -> None:
 
 
 def test_a_queue_that_is_being_closed_takes_no_more() -> None:
-    """What a late notification asks for is refused and not lost."""
+    """A queue that is closing refuses new executions with R16."""
     client = Client("plain").ready()
     held, go = threading.Event(), threading.Event()
     told: list[tuple[int, str]] = []
@@ -699,7 +699,7 @@ def test_a_queue_that_is_being_closed_takes_no_more() -> None:
 
 
 def test_several_threads_may_queue_at_once() -> None:
-    """One worker serves them all, and every notification comes."""
+    """Four threads may queue at once, and every notification arrives."""
     client = Client("plain").ready()
     told: list[int] = []
 
@@ -713,7 +713,7 @@ def test_several_threads_may_queue_at_once() -> None:
 
 
 def test_of_two_frees_one_is_too_many() -> None:
-    """Two threads that free at once: one succeeds, the other is told."""
+    """Of two simultaneous frees, one succeeds and the other fails with 5002."""
     client = Client("plain").ready()
     codes = [
         exc.code
@@ -724,7 +724,7 @@ def test_of_two_frees_one_is_too_many() -> None:
 
 
 def test_a_log_that_configures_the_graph_does_not_hang() -> None:
-    """The log may be called in the middle of a config."""
+    """A log callback that configures the graph does not deadlock."""
     client = Client("plain").ready()
     mem = lpai.Mem(MemType.DDR, 0, None)
     depth: list[int] = []
@@ -743,7 +743,7 @@ def test_a_log_that_configures_the_graph_does_not_hang() -> None:
 
 
 def test_hardware_info_changes_only_the_hardware() -> None:
-    """What a profile says about anything but the mode stays."""
+    """Hardware info changes the mode and the version; the rest of the profile stays."""
     own = profile("x86", start_alignment=128, core_count=5, inference_us=7)
     backend = lpai.Backend.create([lpai.custom(0, HwInfo(Target.ADSP, HwVersion.V7))], profile=own)
     made = backend.profile
@@ -754,13 +754,13 @@ def test_hardware_info_changes_only_the_hardware() -> None:
 
 @pytest.mark.parametrize("version", [HwVersion.NA, HwVersion.V3, HwVersion.UNKNOWN, 99])
 def test_hardware_that_qnn_does_not_execute_on_is_refused(version: Any) -> None:
-    """The code is that of an invalid config."""
+    """A hardware version that QNN does not run on fails with code 4012."""
     info = lpai.custom(0, HwInfo(Target.X86, version))
     assert code_of(lambda: lpai.Backend.create([info])) == (4012, "R14")
 
 
 def test_several_memory_types_in_direct_mode() -> None:
-    """Scratch may be in any heap that the platform has, and in no other."""
+    """In direct mode, scratch may be in any heap; on the host, TCM is refused."""
     client = Client(profile=profile("adsp"))
     for kind in (MemType.DDR, MemType.LLC, MemType.TCM, MemType.PSRAM):
         made = lpai.Heap(kind).allocate(512)
@@ -774,7 +774,7 @@ def test_several_memory_types_in_direct_mode() -> None:
 
 
 def test_scratch_and_persistent_must_be_apart() -> None:
-    """One buffer for both would lose the state."""
+    """One buffer as scratch and persistent pool is refused with X6."""
     client = Client()
     buffer = client.buffer(512)
     mem = lpai.Mem(MemType.DDR, 512, buffer)
@@ -784,14 +784,14 @@ def test_scratch_and_persistent_must_be_apart() -> None:
 
 
 def test_read_only_memory_is_no_pool() -> None:
-    """Nothing could be written there."""
+    """Read-only memory as scratch is refused with R4."""
     client = Client()
     mem = lpai.Mem(MemType.DDR, 256, client.buffer(256).view.toreadonly())
     assert code_of(lambda: client.graph.set_config([lpai.custom(SCRATCH, mem)])) == (6000, "R4")
 
 
 def test_findings_are_bounded() -> None:
-    """A client that repeats its mistake does not fill the memory."""
+    """The backend keeps at most 1,000 findings."""
     client = Client(configs=[KEEP])
     for _ in range(1100):
         code_of(client.graph.execute)
@@ -802,7 +802,7 @@ def test_findings_are_bounded() -> None:
 
 
 def test_the_page_is_one_program_that_prints_what_it_says(tmp_path: Path) -> None:
-    """All snippets of the page run in order, and their output is the output shown."""
+    """The tutorial's snippets run in order and print the output that the page shows."""
     blocks = re.findall(r"^```(\w+)\n(.*?)^```$", PAGE.read_text("utf-8"), re.MULTILINE | re.DOTALL)
     script = tmp_path / "page.py"
     script.write_text("\n".join(text for kind, text in blocks if kind == "py"), "utf-8")
@@ -813,13 +813,13 @@ def test_the_page_is_one_program_that_prints_what_it_says(tmp_path: Path) -> Non
 
 
 def test_the_page_names_everything_that_is_public() -> None:
-    """Each name of the module is on the page of names."""
+    """The reference page names every public name of the module."""
     page = NAMES.read_text("utf-8")
     assert [name for name in lpai.__all__ if not re.search(rf"\b{name}\b", page)] == []
 
 
 def test_a_paused_graph_waits_until_it_is_resumed() -> None:
-    """Pause holds back what is queued, resume lets it go, and freeing a paused context ends."""
+    """A paused graph holds its queue until it is resumed; a paused context can be freed."""
     client = Client().ready()
     codes: list[int] = []
     done = threading.Event()

@@ -1,4 +1,4 @@
-"""Input lists and input files."""
+"""Input lists and input files of net-run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from qnnmem.lpai.net_run.files import InputList, read_input
 
 
 def files(text: str | bytes, folder: Path, *inputs: str) -> list[dict[str, str]]:
-    """Read a list with this text for these inputs."""
+    """Return the files of a list with this text for these inputs."""
     found, _ = files_and_warnings(text, folder, *inputs)
     return found
 
@@ -28,7 +28,7 @@ def files(text: str | bytes, folder: Path, *inputs: str) -> list[dict[str, str]]
 def files_and_warnings(
     text: str | bytes, folder: Path, *inputs: str
 ) -> tuple[list[dict[str, str]], list[str]]:
-    """Read a list and collect what it warns of."""
+    """Return the files of a list and its warnings."""
     path = folder / "list.txt"
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
     warnings: list[str] = []
@@ -53,22 +53,22 @@ def files_and_warnings(
     ],
 )
 def test_the_grammar_of_lists(text: str, expected: list[dict[str, str]], tmp_path: Path) -> None:
-    """Lines are inferences, entries are positional or named by the first line, headers go."""
+    """Each line is an inference; entries go by position or by the first line's names."""
     assert files(text, tmp_path, "a", "b") == expected
 
 
 def test_only_one_header_of_each_kind_is_dropped(tmp_path: Path) -> None:
-    """A second line with a hash is an inference like any other."""
+    """Only the first header line of each kind is dropped."""
     assert files("#a\n#b\n", tmp_path, "x") == [{"x": "#b"}]
 
 
 def test_names_may_be_sanitised(tmp_path: Path) -> None:
-    """A list may name tensors as their files are named."""
+    """A list may use the sanitised name of a tensor."""
     assert files("in_0:=p\n", tmp_path, "in:0") == [{"in:0": "p"}]
 
 
 def test_a_later_line_with_another_order_is_warned_of_once(tmp_path: Path) -> None:
-    """The tool takes the order from the first line alone, which is worth a word."""
+    """A later line with another order of names keeps the first order, with one warning."""
     found, warnings = files_and_warnings("a:=1 b:=2\nb:=3 a:=4\nb:=5 a:=6", tmp_path, "a", "b")
     assert found[1] == {"a": "3", "b": "4"}
     assert len(warnings) == 1
@@ -76,7 +76,7 @@ def test_a_later_line_with_another_order_is_warned_of_once(tmp_path: Path) -> No
 
 
 def test_carriage_returns_are_taken_off_with_a_word(tmp_path: Path) -> None:
-    """A list from another system works here, and the user hears that it would not there."""
+    """Carriage returns are removed, with one warning that the vendor's tool would not."""
     found, warnings = files_and_warnings("1\r\n2\r\n", tmp_path, "x")
     assert found == [{"x": "1"}, {"x": "2"}]
     assert len(warnings) == 1
@@ -98,13 +98,13 @@ def test_carriage_returns_are_taken_off_with_a_word(tmp_path: Path) -> None:
     ],
 )
 def test_a_list_that_does_not_suit_is_refused(text: str, reason: str, tmp_path: Path) -> None:
-    """Every line is checked before the first inference."""
+    """A line with missing, extra or unknown inputs is refused before the first inference."""
     with pytest.raises(LoadError, match=reason):
         files(text, tmp_path, "a", "b")
 
 
 def test_a_large_list_is_refused_unread(tmp_path: Path) -> None:
-    """More than 16 MiB is no list."""
+    """A list over 16 MiB is refused unread."""
     path = tmp_path / "list.txt"
     with path.open("wb") as file:
         file.truncate(net_run_files.MAX_LIST_BYTES + 1)
@@ -115,7 +115,7 @@ def test_a_large_list_is_refused_unread(tmp_path: Path) -> None:
 def test_a_list_of_too_many_lines_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The number of lines is bounded too."""
+    """A list with too many lines is refused."""
     monkeypatch.setattr(net_run_files, "MAX_LINES", 3)
     with pytest.raises(LoadError, match="has 4 lines, over the limit of 3"):
         files("1\n2\n3\n4\n", tmp_path, "x")
@@ -140,7 +140,7 @@ def _nothing(path: Path) -> None:
 def test_what_is_no_file_is_refused(
     make: Callable[[Path], None], reason: str, tmp_path: Path
 ) -> None:
-    """Folders, pipes and missing files end in a sentence at once, as list and as input."""
+    """A folder, a pipe or a missing file is refused at once, as list and as input."""
     make(tmp_path / "x")
     with pytest.raises(LoadError, match=reason):
         InputList.read(tmp_path / "x")
@@ -151,7 +151,7 @@ def test_what_is_no_file_is_refused(
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=few(200))
 @given(data=st.binary(max_size=200))
 def test_hostile_lists_end_in_a_sentence(data: bytes, tmp_path: Path) -> None:
-    """Whatever bytes a list holds, it is read or refused, and so are the files it names."""
+    """Any bytes as an input list end in success or in a one-line error."""
     said = ""
     try:
         for line in files(data, tmp_path, "a"):
@@ -162,7 +162,7 @@ def test_hostile_lists_end_in_a_sentence(data: bytes, tmp_path: Path) -> None:
 
 
 def test_float_files_are_quantized(tmp_path: Path) -> None:
-    """Real numbers are scaled, rounded to even and limited to the type."""
+    """Float inputs are scaled, rounded half to even and clipped to the type."""
     values = np.array([-100, -1.5, 0.25, 0.75, 1000], "<f4")
     path = tmp_path / "x.raw"
     values.tofile(path)
@@ -173,7 +173,7 @@ def test_float_files_are_quantized(tmp_path: Path) -> None:
 
 
 def test_native_files_are_taken_as_they_are(tmp_path: Path) -> None:
-    """The bytes of a native file are the bytes of the tensor."""
+    """A native input file is used byte for byte."""
     path = tmp_path / "x.raw"
     path.write_bytes(bytes(range(8)))
     found = read_input(path, Tensor("t", DType.INT16, (4,)), Quant(0.5, 3), native=True)
@@ -182,7 +182,7 @@ def test_native_files_are_taken_as_they_are(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("native", "expected"), [(True, 4), (False, 16)])
 def test_the_size_of_a_file_must_be_right(native: bool, expected: int, tmp_path: Path) -> None:
-    """The words are those of the tool."""
+    """A file of the wrong size is refused in the vendor tool's words, with exit code 1."""
     path = tmp_path / "x.raw"
     path.write_bytes(bytes(5))
     with pytest.raises(WrongSize) as caught:
@@ -193,7 +193,7 @@ def test_the_size_of_a_file_must_be_right(native: bool, expected: int, tmp_path:
 
 
 def test_a_type_without_numbers_needs_native_files(tmp_path: Path) -> None:
-    """What cannot be made from float32 says how to give it."""
+    """An input type without a float form needs native files, and the message says so."""
     path = tmp_path / "x.raw"
     path.write_bytes(bytes(8))
     tensor = Tensor("t", DType.BFLOAT16, (2,))

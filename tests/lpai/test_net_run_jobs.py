@@ -1,4 +1,4 @@
-"""How often and how long a run loops over its list."""
+"""The number and duration of passes over an input list."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LINES = [{"x": Path(str(n))} for n in range(3)]
 
 
 def numbers(num: int | None = None, duration: float | None = None) -> list[int]:
-    """Which lines run, with a clock that ticks once a question."""
+    """Return the lines that run, with a clock that ticks once per reading."""
     ticks = count()
     clock = lambda: float(next(ticks))  # noqa: E731 - a clock in one line
     found = list(schedule(LINES, num, duration, clock))
@@ -36,10 +36,10 @@ def numbers(num: int | None = None, duration: float | None = None) -> list[int]:
 def test_the_list_is_repeated_until_enough(
     num: int | None, duration: float | None, expected: list[int]
 ) -> None:
-    """Number and time end the loop, whichever comes first; without both it is one pass."""
+    """The list repeats until the number or the time is reached; by default it runs once."""
     assert numbers(num, duration) == expected
 
 
 def test_an_empty_list_is_never_repeated() -> None:
-    """Nothing to run ends at once, whatever is asked for."""
+    """An empty list ends at once."""
     assert list(schedule([], 5, 1.0)) == []

@@ -1,4 +1,4 @@
-"""Lines of a run: which are shown, and in which words."""
+"""Log lines of a run: which are shown, and with what text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from qnnmem.qnn.enums import LogLevel
 
 
 def console(level: str) -> tuple[Console, list[str], list[str]]:
-    """Make a console whose two streams are lists."""
+    """Return a console whose two streams are lists."""
     out: list[str] = []
     err: list[str] = []
     return Console(LEVELS[level], out.append, err.append), out, err
@@ -25,7 +25,7 @@ def console(level: str) -> tuple[Console, list[str], list[str]]:
     [("error", 1), ("warn", 2), ("info", 3), ("verbose", 4), ("debug", 5)],
 )
 def test_a_level_shows_itself_and_what_is_worse(level: str, shown: int) -> None:
-    """Levels are ordered error, warn, info, verbose, debug."""
+    """Each log level shows its own lines and the more severe ones."""
     made, out, _ = console(level)
     for one in LogLevel:
         made.log(one, "text")
@@ -36,7 +36,7 @@ def test_a_level_shows_itself_and_what_is_worse(level: str, shown: int) -> None:
 
 
 def test_an_error_of_the_backend_is_logged_with_its_code_only() -> None:
-    """The reason is explained once, on the other stream."""
+    """The log has an error's code, and stderr explains the reason once."""
     made, out, err = console("error")
     error = qnn_error(6000, finding("R3", "scratch is misaligned", cure="align it"))
     made.backend_log(LogLevel.ERROR, str(error))
@@ -48,7 +48,7 @@ def test_an_error_of_the_backend_is_logged_with_its_code_only() -> None:
 
 
 def test_a_failure_is_logged_in_the_words_of_the_tool() -> None:
-    """The code of the call goes into the text, and the failure goes on."""
+    """A failure is logged in the vendor tool's words with its code and is raised again."""
     made, out, _ = console("error")
     with pytest.raises(QnnError), made.failing_with(f"failed with error = {CODE}", "Bad"):
         raise qnn_error(6022, finding("R2", "nothing was passed to QNN"))
@@ -57,7 +57,7 @@ def test_a_failure_is_logged_in_the_words_of_the_tool() -> None:
 
 @pytest.mark.parametrize(("level", "lists_calls"), [("basic", False), ("detailed", True)])
 def test_times_are_summed_by_function(level: str, lists_calls: bool) -> None:
-    """Each function has a row; the detailed level adds every call."""
+    """The time report has a row per function; the detailed level adds every call."""
     times = ApiTimes(level)
     for name in ("A", "B", "A"):
         with times.timed(name):

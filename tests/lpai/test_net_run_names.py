@@ -1,4 +1,4 @@
-"""Names of tensors in lists, options and file names."""
+"""Tensor names in lists, options and file names."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ from qnnmem.lpai.net_run.files import file_stems, matching, native_tensors, sani
     ],
 )
 def test_names_are_sanitised_as_the_tool_does(name: str, expected: str) -> None:
-    """Runs of other characters become one underscore, and no name begins with a digit."""
+    """Runs of other characters become one underscore, and no name starts with a digit."""
     assert sanitized(name) == expected
 
 
 @given(st.lists(st.text(max_size=300), unique=True, max_size=8))
 def test_every_tensor_has_a_file_of_its_own(names: list[str]) -> None:
-    """File names differ, also from each other's native form, and stay inside their folder."""
+    """Output file names are unique and safe, native files included."""
     stems = file_stems(names)
     files = [f"{stem}{ending}" for stem in stems.values() for ending in (".raw", "_native.raw")]
     assert len(set(files)) == 2 * len(names)
@@ -40,7 +40,7 @@ def test_every_tensor_has_a_file_of_its_own(names: list[str]) -> None:
 
 
 def test_names_match_raw_and_sanitised() -> None:
-    """A list may write a tensor either way; the raw name wins."""
+    """A list may use the raw or the sanitised name; the raw name takes precedence."""
     assert matching("a_b", ["a/b", "a_b"]) == "a_b"
     assert matching("a_b", ["x", "a/b"]) == "a/b"
     assert matching("c", ["a/b"]) is None
@@ -57,12 +57,12 @@ def test_names_match_raw_and_sanitised() -> None:
     ],
 )
 def test_native_tensors_are_found_by_graph(text: str, first: set[str], second: set[str]) -> None:
-    """Names belong to the graph before the colon, or to every graph that has them."""
+    """Native tensors belong to the graph before the colon, or to every graph that has them."""
     found = native_tensors(text, {"g1": ("a", "b:0"), "g2": ("a",)})
     assert found == {"g1": first, "g2": second}
 
 
 def test_an_unknown_native_tensor_is_refused() -> None:
-    """A misspelt name is an error that lists the inputs."""
+    """An unknown native tensor raises UsageError with the list of inputs."""
     with pytest.raises(UsageError, match=r"'z' is not an input; the inputs are 'a'"):
         native_tensors("g:z", {"g": ("a",)})

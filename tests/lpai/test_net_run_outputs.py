@@ -1,4 +1,4 @@
-"""The output tree."""
+"""The output tree of net-run."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from qnnmem.planner import plan_model
 def graph(
     dtype: DType = DType.INT8, elements: int = 4, quant: Quant | None = None
 ) -> CompiledGraph:
-    """Make a graph from x to y."""
+    """Return a compiled graph from x to y."""
     tensors = {name: Tensor(name, dtype, (elements,)) for name in "xy"}
     model = Model("m", "onnx", tensors, (Op("a", "A", ("x",), ("y",)),), ("x",), ("y",))
     plan = plan_model(model)
@@ -30,12 +30,12 @@ def graph(
 
 
 def bytes_of(*values: int) -> dict[str, NDArray[Any]]:
-    """Give the output as the runtime does."""
+    """Return the output in the form that the runtime returns."""
     return {"y": np.array(values, np.int8).view(np.uint8)}
 
 
 def test_outputs_are_real_numbers_and_stored_ones(tmp_path: Path) -> None:
-    """The float file holds what the integers stand for."""
+    """The float file holds the real values, the native file the stored integers."""
     form = OutputForm(as_float=True, native=True)
     writer = ResultWriter(tmp_path, graph(quant=Quant(0.5, 2)), form, None)
     writer.write(3, bytes_of(-128, 0, 2, 127))
@@ -45,7 +45,7 @@ def test_outputs_are_real_numbers_and_stored_ones(tmp_path: Path) -> None:
 
 
 def test_a_type_without_numbers_is_written_native_only(tmp_path: Path) -> None:
-    """What cannot be float32 says which flag to use, before anything runs."""
+    """An output type without a float form is refused before the run; native files work."""
     strange = graph(DType.BFLOAT16)
     with pytest.raises(UsageError, match="add --use_native_output_files"):
         ResultWriter(tmp_path, strange, OutputForm(), None)
@@ -55,7 +55,7 @@ def test_a_type_without_numbers_is_written_native_only(tmp_path: Path) -> None:
 
 
 def test_a_file_in_the_way_is_an_error_in_words(tmp_path: Path) -> None:
-    """Neither the tree nor a result replaces what is not its own."""
+    """A file where a folder belongs, or the reverse, raises OutputError."""
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match="exists and is not a folder"):
         OutputTree(tmp_path / "file", OutputForm())
@@ -68,7 +68,7 @@ def test_a_file_in_the_way_is_an_error_in_words(tmp_path: Path) -> None:
 
 
 def test_a_failed_write_leaves_nothing_behind(tmp_path: Path) -> None:
-    """Files appear whole or not at all."""
+    """A failed write leaves no file."""
     with pytest.raises(TypeError):
         write_whole(tmp_path / "x", "no bytes")  # type: ignore[arg-type] # what is tested
     assert list(tmp_path.iterdir()) == []

@@ -1,4 +1,4 @@
-"""Writes past the end of any heap block that a graph was lent."""
+"""Writes past the end of a heap block that a graph uses."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ BLOCKS: dict[str, Callable[[Client, list[Any], list[Any]], Any]] = {
 @pytest.mark.parametrize("what", BLOCKS)
 @pytest.mark.parametrize("past", [0, 1])
 def test_a_byte_past_the_end_is_found(what: str, past: int) -> None:
-    """Pools, inputs, outputs and the binary alike; the last byte itself is the client's own."""
+    """A byte written past a pool, input, output or binary gives one X2; the last byte is fine."""
     client = Client("plain").ready()
     inputs, outputs = client.tensors()
     block = BLOCKS[what](client, inputs, outputs)

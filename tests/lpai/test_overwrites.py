@@ -1,4 +1,4 @@
-"""Collisions are found in wrong plans, by name, and none in right ones."""
+"""Collisions are found by name in wrong plans, and never in right ones."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Place = tuple[Pool, int]
 
 
 def random_model(rng: random.Random) -> Model:
-    """Draw up to nine ops with views, element-wise ops, two results and an unused input."""
+    """Return up to nine random ops with views, two results and an unused input."""
     size = {"x": 8, "h": 8, "idle": 8}
     known, ops = ["x", "h"], []
     for k in range(rng.randint(2, 9)):
@@ -39,7 +39,7 @@ def random_model(rng: random.Random) -> Model:
 
 
 def random_graph(rng: random.Random) -> CompiledGraph:
-    """Plan a random model with random options."""
+    """Return a random model planned with random options."""
     model = random_model(rng)
     seen = {n for o in model.ops if o.effect is Effect.VIEW for n in (o.inputs[0], o.outputs[0])}
     fit = [n for n in model.outputs if model.tensors[n].shape == (8,) and n not in seen]
@@ -60,7 +60,7 @@ def random_graph(rng: random.Random) -> CompiledGraph:
 
 
 class Machine:
-    """Memory that remembers which value each byte holds, moved byte by byte."""
+    """A memory that records which value each byte holds."""
 
     def __init__(self, graph: CompiledGraph) -> None:
         self.graph, self.tensors = graph, graph.model.tensors
@@ -71,22 +71,22 @@ class Machine:
         self.lost: set[str] = set()
 
     def bytes_of(self, name: str) -> list[Place]:
-        """List the bytes of a tensor."""
+        """Return the bytes of a tensor."""
         pool, offset = self.places[name]
         return [(pool, offset + k) for k in range(self.tensors[name].nbytes)]
 
     def check(self, names: Iterable[str]) -> None:
-        """Note every tensor that is not what it should be."""
+        """Record every tensor whose bytes hold another value."""
         for name in names:
             if {self.held.get(place) for place in self.bytes_of(name)} != {self.value[name]}:
                 self.lost.add(name)
 
     def write(self, name: str) -> None:
-        """Put a value where its tensor is."""
+        """Write a tensor's value to its bytes."""
         self.held.update(dict.fromkeys(self.bytes_of(name), self.value[name]))
 
     def step(self, op: Op) -> None:
-        """Run one op: what it reads must still be there, before and while it writes."""
+        """Run one op and check its inputs and outputs."""
         self.check(op.inputs)
         for out in op.outputs:
             if op.effect is Effect.VIEW:
@@ -99,7 +99,7 @@ class Machine:
         self.check(op.outputs)
 
     def run(self) -> set[str]:
-        """Execute everything; the tensors that were lost while they were needed."""
+        """Run all ops and return the tensors that were lost too early."""
         for name in self.graph.model.inputs:
             self.write(name)
         self.check(self.graph.model.inputs)
@@ -108,14 +108,14 @@ class Machine:
         self.check(self.graph.model.outputs)
         for old, new in self.graph.states:
             if self.buffer[old] != self.buffer[new]:
-                self.check([old])  # nobody may spoil it before the new one is copied over
+                self.check([old])  # the old state must survive until the new state replaces it
         return self.lost
 
 
 @settings(max_examples=few(300))
 @given(st.integers(0, 10**9))
 def test_plans_have_no_collisions(seed: int) -> None:
-    """Whatever the options, a plan of ours passes, and the byte machine agrees."""
+    """A plan by qnnmem has no collisions, which a byte-by-byte simulation confirms."""
     graph = random_graph(random.Random(seed))  # noqa: S311 - cases, no secrets
     assert list(collisions(graph)) == []
     assert Machine(graph).run() == set()
@@ -124,7 +124,7 @@ def test_plans_have_no_collisions(seed: int) -> None:
 @settings(max_examples=few(300))
 @given(st.integers(0, 10**9))
 def test_moved_buffers_are_judged_like_the_byte_machine_does(seed: int) -> None:
-    """A plan with one buffer moved anywhere collides exactly if some byte is lost too early."""
+    """A plan with one moved buffer collides exactly if the simulation loses a byte."""
     rng = random.Random(seed)  # noqa: S311 - as above
     graph = random_graph(rng)
     inside = [b for b in graph.buffers if b.pool is Pool.SCRATCH]
@@ -143,7 +143,7 @@ def build(
     aliases: dict[str, tuple[str, ...]] | None = None,
     **more: Any,
 ) -> CompiledGraph:
-    """Eight bytes for each tensor, where we want it."""
+    """Return a graph of eight-byte tensors at these offsets."""
     names = dict.fromkeys(["x", *(n for op in ops for n in (*op.inputs, *op.outputs))])
     tensors = {name: Tensor(name, DType.UINT8, (8,)) for name in names}
     made = {n for op in ops for n in op.outputs}
@@ -160,7 +160,7 @@ def build(
 
 
 def op(inputs: str, outputs: str, effect: Effect = Effect.COMPUTE) -> Op:
-    """Name an op after its outputs."""
+    """Return an op named after its outputs."""
     return Op(f"make {outputs}", "any", tuple(inputs), tuple(outputs), effect)
 
 
@@ -207,7 +207,7 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_what_may_not_share_is_found(case: str) -> None:
-    """Each way to lose bytes that are needed is named with writer, victim and size."""
+    """Each way to lose needed bytes is found, with its writer, victim and size."""
     graph, expected = CASES[case]
     assert next(iter(collisions(graph))) == expected
 
@@ -243,12 +243,12 @@ SHARED = {
 
 @pytest.mark.parametrize("case", SHARED)
 def test_what_may_share_is_left_alone(case: str) -> None:
-    """Every rule of sharing is known: right plans are silent."""
+    """Each allowed way to share bytes has no collision."""
     assert list(collisions(SHARED[case])) == []
 
 
 def test_a_new_state_must_wait_for_the_last_reader_of_the_old() -> None:
-    """Written too early over the old state, it collides."""
+    """A new state that overwrites the old state before its last reader collides."""
     graph = build(
         [op("x", "n"), op("hn", "y")],
         {"x": 16, "h": 0, "y": 8},
@@ -261,7 +261,7 @@ def test_a_new_state_must_wait_for_the_last_reader_of_the_old() -> None:
 
 
 def test_state_and_outputs_are_needed_after_the_end() -> None:
-    """The last use of a tensor is the last op that reads it, or the end of the execution."""
+    """A tensor's last use is its last reader, or the end for states and outputs."""
     graph = build(
         [op("hx", "a"), op("a", "n")],
         {"x": 16, "h": 0, "a": 8, "n": 24},

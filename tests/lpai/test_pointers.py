@@ -27,7 +27,7 @@ from qnnmem.qnn.enums import (
 
 Pointer = Callable[[lpai.HeapBuffer], Any]
 
-# Ways in which one and the same memory reaches a call.
+# Ways to pass the same memory to a call.
 POINTERS: dict[str, Pointer] = {
     "buffer": lambda b: b,
     "view": lambda b: b.view,
@@ -53,7 +53,7 @@ every_pointer = pytest.mark.parametrize("pointer", POINTERS.values(), ids=POINTE
 
 
 def code_of(call: Callable[..., object], *arguments: Any) -> tuple[int, str]:
-    """Code and rule of a call that fails."""
+    """Return the code and the rule of a call that fails."""
     with pytest.raises(QnnError) as caught:
         call(*arguments)
     return caught.value.code, caught.value.finding.rule
@@ -67,7 +67,7 @@ def code_of(call: Callable[..., object], *arguments: Any) -> tuple[int, str]:
     ("option", "rule"), [(SCRATCH, "R7"), (PERSISTENT, "R8")], ids=["scratch", "persistent"]
 )
 def test_a_pool_ends_with_its_block(pointer: Pointer, option: GraphOption, rule: str) -> None:
-    """However the pool was given, an execution after the free does not succeed."""
+    """An execution after its scratch or persistent pool was freed fails, for every pointer type."""
     client = Client().give_scratch().give_persistent()
     pool = client.scratch if option == SCRATCH else client.persistent
     client.set(lpai.custom(option, lpai.Mem(MemType.DDR, pool.size, pointer(pool))))
@@ -80,7 +80,7 @@ def test_a_pool_ends_with_its_block(pointer: Pointer, option: GraphOption, rule:
 @every_pointer
 @pytest.mark.parametrize("side", [0, 1], ids=["input", "output"])
 def test_io_ends_with_its_block(pointer: Pointer, side: int) -> None:
-    """The same for inputs and outputs."""
+    """An execution after its input or output was freed fails, for every pointer type."""
     client = Client("plain").ready()
     tensors, block = client.tensors(), client.buffer(128)
     tensors[side][0].client_buf = pointer(block)
@@ -91,7 +91,7 @@ def test_io_ends_with_its_block(pointer: Pointer, side: int) -> None:
 
 @every_pointer
 def test_a_binary_ends_with_its_block(pointer: Pointer) -> None:
-    """The same for a binary that was promised to stay."""
+    """An execution after its kept binary was freed fails, for every pointer type."""
     content = binary() + bytes(-len(binary()) % 8)
     block = lpai.Heap(MemType.DDR).allocate(len(content))
     block.view[:] = content
@@ -106,7 +106,7 @@ def test_a_binary_ends_with_its_block(pointer: Pointer) -> None:
 
 @every_pointer
 def test_freed_memory_cannot_be_handed_over(pointer: Pointer) -> None:
-    """A pointer that is older than the free is refused at once."""
+    """A pointer to a freed block is refused at once with R7."""
     client, block = Client("plain"), lpai.Heap(MemType.DDR).allocate(512)
     old = pointer(block)
     block.free()
@@ -115,7 +115,7 @@ def test_freed_memory_cannot_be_handed_over(pointer: Pointer) -> None:
 
 
 def test_a_view_outlives_the_buffer_and_its_heap() -> None:
-    """The bytes are known as long as anybody has them."""
+    """A view keeps its block and the block's heap type known."""
     view = lpai.Heap(MemType.LLC).allocate(256).view[64:]
     gc.collect()
     lease = ClientBuffer(view)
@@ -124,7 +124,7 @@ def test_a_view_outlives_the_buffer_and_its_heap() -> None:
 
 
 def test_blocks_that_are_unmapped_are_forgotten() -> None:
-    """An address that Python uses for something else is nobody's block."""
+    """The address of an unmapped block belongs to no block."""
     address = lpai.Heap(MemType.DDR).allocate(1 << 20).address
     gc.collect()
     assert find_allocation(address) is None
@@ -133,7 +133,7 @@ def test_blocks_that_are_unmapped_are_forgotten() -> None:
 
 
 def test_memory_that_is_copied_has_another_owner() -> None:
-    """Only views belong to the block."""
+    """A copy of a block does not belong to the block."""
     block = lpai.Heap(MemType.DDR).allocate(256)
     copy = bytearray(block.view)
     block.free()
@@ -142,7 +142,7 @@ def test_memory_that_is_copied_has_another_owner() -> None:
 
 @pytest.mark.parametrize("offset", [-64, 256])
 def test_a_pointer_into_a_guard_zone_is_no_memory(offset: int) -> None:
-    """Neither as an address nor as a view."""
+    """A pointer into a guard zone is refused, as an address and as a view."""
     block = lpai.Heap(MemType.DDR).allocate(256)
     with pytest.raises(UsageError, match="no heap block contains it"):
         ClientBuffer(block.address + offset)
@@ -163,7 +163,7 @@ def test_a_pointer_into_a_guard_zone_is_no_memory(offset: int) -> None:
     ],
 )
 def test_a_wrong_piece_is_one_clear_finding(cut: Pointer, sentence: str) -> None:
-    """Never an exception of numpy or Python."""
+    """A wrong piece of memory gives one R4 finding, never a NumPy exception."""
     client, block = Client("plain"), lpai.Heap(MemType.DDR).allocate(512)
     with pytest.raises(QnnError, match=sentence) as caught:
         client.set(lpai.custom(SCRATCH, lpai.Mem(MemType.DDR, 512, cut(block))))
@@ -172,7 +172,7 @@ def test_a_wrong_piece_is_one_clear_finding(cut: Pointer, sentence: str) -> None
 
 
 def test_reallocated_scratch_has_to_be_handed_over_again() -> None:
-    """The new block at the simulated address of the old one does not help."""
+    """A new block at the old simulated address must be set as scratch again."""
     client = Client("plain").ready()
     old = client.scratch
     old.free()
@@ -184,7 +184,7 @@ def test_reallocated_scratch_has_to_be_handed_over_again() -> None:
 
 @every_pointer
 def test_a_heap_frees_by_pointer(pointer: Pointer) -> None:
-    """As free does in C: once, and by the start."""
+    """`Heap.free` accepts any pointer to the start, once."""
     heap = lpai.Heap(MemType.DDR)
     block = heap.allocate(256)
     given = pointer(block)
@@ -197,7 +197,7 @@ def test_a_heap_frees_by_pointer(pointer: Pointer) -> None:
 
 
 def test_only_the_start_of_a_block_of_the_heap_can_be_freed() -> None:
-    """A pointer into it, another heap's and what is no memory are refused in a sentence."""
+    """`Heap.free` refuses a pointer inside a block, another heap's memory and other objects."""
     heap = lpai.Heap(MemType.DDR)
     block = heap.allocate(256)
     with pytest.raises(UsageError, match="64 bytes into the block of 256 bytes"):
@@ -216,7 +216,7 @@ SAID = lpai.custom(ContextCustomOption.MODEL_BUFFER_MEM_TYPE, MemType.TCM)
 
 
 def in_heap(heap: lpai.Heap) -> memoryview:
-    """The binary in memory of this heap."""
+    """Return a view of the binary in this heap."""
     view = heap.allocate(len(binary())).view
     view[:] = binary()
     return view
@@ -226,7 +226,7 @@ def in_heap(heap: lpai.Heap) -> memoryview:
 @pytest.mark.parametrize("given", [MemType.DDR, MemType.LLC, MemType.TCM, MemType.PSRAM])
 @pytest.mark.parametrize("option", [SCRATCH, PERSISTENT])
 def test_the_type_is_that_of_the_heap(said: MemType, given: MemType, option: GraphOption) -> None:
-    """Anything else is refused, whichever pool it is."""
+    """The stated memory type must be the heap's type; otherwise the pool is refused with T5."""
     client, block = Client(profile=profile("adsp")), lpai.Heap(given).allocate(512)
     config = lpai.custom(option, lpai.Mem(said, 512, block.view))
     if said is given:
@@ -236,7 +236,7 @@ def test_the_type_is_that_of_the_heap(said: MemType, given: MemType, option: Gra
 
 
 def test_memory_from_outside_is_what_the_client_says() -> None:
-    """Nobody else can know."""
+    """Memory from outside the heaps has the type that the client states."""
     block = np.zeros(1024, np.uint8)
     start = -block.__array_interface__["data"][0] % 64
     client = Client(profile=profile("adsp"))
@@ -245,7 +245,7 @@ def test_memory_from_outside_is_what_the_client_says() -> None:
 
 
 def test_the_type_of_the_model_is_compared() -> None:
-    """TCM said and DDR given, and TCM given without a word."""
+    """A binary whose memory type differs from the stated one gets T5, in each direction."""
     make, backend = lpai.Context.create_from_binary, lpai.Backend.create(profile=profile("adsp"))
     wrong = in_heap(lpai.Heap(MemType.DDR))
     assert code_of(lambda: make(backend, wrong, [KEEP, SAID], trusted=True)) == (5010, "T5")
@@ -260,7 +260,7 @@ def test_the_type_of_the_model_is_compared() -> None:
 @pytest.mark.parametrize("io", [MemType.DDR, MemType.TCM, None])
 @pytest.mark.parametrize("model", [MemType.DDR, MemType.TCM])
 def test_model_and_io_are_in_one_type(model: MemType, io: MemType | None) -> None:
-    """In the native interface, too; memory from outside is DDR."""
+    """Model and IO must have one memory type; memory from outside the heaps counts as DDR."""
     client = Client("plain", profile=profile("adsp"))
     configs = [KEEP, SAID] if model is MemType.TCM else [KEEP]
     content = in_heap(lpai.Heap(model))
@@ -276,11 +276,11 @@ def test_model_and_io_are_in_one_type(model: MemType, io: MemType | None) -> Non
         assert client.graph.execute(inputs, outputs) == 0
     else:
         assert code_of(client.graph.execute, inputs, outputs) == (6004, "T6")
-    assert client.graph.execute() == 0  # IO inside scratch is scratch
+    assert client.graph.execute() == 0  # IO inside scratch has scratch's type
 
 
 def test_shared_buffers_are_no_tcm(tmp_path: Any) -> None:
-    """A model in TCM cannot have registered memory for its IO."""
+    """A model in TCM refuses registered memory for its IO."""
     client = Client("plain", profile=profile("adsp"))
     content = in_heap(lpai.Heap(MemType.TCM))
     client.context = lpai.Context.create_from_binary(
@@ -302,7 +302,7 @@ def test_shared_buffers_are_no_tcm(tmp_path: Any) -> None:
 
 
 def test_every_heap_of_tcm_is_the_one_pool() -> None:
-    """What one takes the other does not have."""
+    """All TCM heaps share one pool of 2,035,712 bytes and 32 buffers."""
     first, second = lpai.Heap(MemType.TCM), lpai.Heap(MemType.TCM)
     whole = first.allocate(2_035_712)
     with pytest.raises(
@@ -319,7 +319,7 @@ def test_every_heap_of_tcm_is_the_one_pool() -> None:
 
 
 def test_a_heap_of_tcm_speaks() -> None:
-    """The documented lines, with sizes as they are rounded."""
+    """A TCM heap logs the documented lines with rounded sizes."""
     lines: list[str] = []
     heap = lpai.Heap(MemType.TCM, log=lambda level, text: lines.append(f"{level.name} {text}"))
     with heap.allocate(100):
@@ -335,14 +335,14 @@ def test_a_heap_of_tcm_speaks() -> None:
 
 
 def test_a_heap_that_is_dropped_gives_its_room_back() -> None:
-    """Nobody could free it any more."""
+    """A TCM heap that is garbage collected returns its memory."""
     lpai.Heap(MemType.TCM).allocate(2_000_000)
     with lpai.Heap(MemType.TCM).allocate(2_000_000) as buffer:
         assert buffer.size == 2_000_000
 
 
 def test_sessions_share_the_pool_and_give_it_back(tmp_path: Any) -> None:
-    """A second session in TCM has what the first one left, and all of it after its end."""
+    """A session in TCM refuses to open if the pool is short, and returns its memory at the end."""
     path = tmp_path / "all.bin"
     path.write_bytes(binary())
     options: dict[str, Any] = {"graph": "plain", "profile": profile("adsp"), "mem_type": "tcm"}
@@ -361,14 +361,14 @@ def test_sessions_share_the_pool_and_give_it_back(tmp_path: Any) -> None:
 
 
 def ask(client: Client) -> None:
-    """Ask for the alignment once more."""
+    """Query the alignment once more."""
     question = lpai.custom_property(BackendProperty.GET_PROP_ALIGNMENT_REQ)
     client.backend.get_property([question, None])
 
 
 @pytest.mark.parametrize("option", [SCRATCH, PERSISTENT])
 def test_asking_after_the_allocation_is_too_late(option: GraphOption) -> None:
-    """The finding says so; another backend that asks for the same is content."""
+    """An alignment query after the allocation is too late and gives R1."""
     client = Client(ask=False)
     block = client.buffer(512)
     ask(client)
@@ -378,7 +378,7 @@ def test_asking_after_the_allocation_is_too_late(option: GraphOption) -> None:
 
 
 def test_io_is_asked_for_as_well() -> None:
-    """Once for each tensor, not for each execution."""
+    """R1 also covers IO buffers, once per tensor."""
     client = Client("bare", ask=False).finalize()
     for _ in range(3):
         client.run()
@@ -392,7 +392,7 @@ def test_io_is_asked_for_as_well() -> None:
 
 @pytest.mark.parametrize("unit", [64, 128, 4096])
 def test_memory_of_exactly_the_size_asked_for_is_good(unit: int) -> None:
-    """Though the binary was planned for another alignment than the platform has."""
+    """Memory of exactly the queried size is accepted, whatever the platform's alignment."""
     client = Client(profile=profile(start_alignment=64, size_alignment=unit))
     for asked, option in (
         (GraphProperty.GET_PROP_SCRATCH_MEM_SIZE, SCRATCH),
@@ -410,7 +410,7 @@ def test_memory_of_exactly_the_size_asked_for_is_good(unit: int) -> None:
 
 @pytest.mark.parametrize("form", ["array", "contents", "numpy"])
 def test_memory_that_ctypes_points_to_is_not_accused(form: str) -> None:
-    """Who owns it cannot be seen; here the block lives all the time."""
+    """Memory known only by its ctypes address gives no finding."""
     client = Client()
     need = client.need(GraphProperty.GET_PROP_SCRATCH_MEM_SIZE)
     block = np.zeros(need + 64, np.uint8)
@@ -429,7 +429,7 @@ def test_memory_that_ctypes_points_to_is_not_accused(form: str) -> None:
 
 
 def test_an_array_of_ctypes_can_be_released() -> None:
-    """By the array that owns the bytes, or by another one at the same address."""
+    """A ctypes array is released through any array at the same address."""
     block = (ctypes.c_uint8 * 64)()
     for same in (block, type(block).from_address(ctypes.addressof(block))):
         lease = ClientBuffer(block).watch()
@@ -439,7 +439,7 @@ def test_an_array_of_ctypes_can_be_released() -> None:
 
 @pytest.mark.parametrize("early", [True, False])
 def test_scratch_is_freed_after_its_replacement_is_there(early: bool) -> None:
-    """The other way round the graph has none for a while."""
+    """Scratch freed before its replacement is set gives R7; afterwards it is allowed."""
     client = Client("plain").ready()
     old = client.scratch
     if early:
@@ -458,7 +458,7 @@ def test_scratch_is_freed_after_its_replacement_is_there(early: bool) -> None:
 def test_a_binary_of_a_heap_is_allocated_as_the_backend_asks(
     ask_first: bool, offset: int, rules: list[str]
 ) -> None:
-    """Alignment first, then the block, its start a multiple; the call succeeds all the same."""
+    """A binary needs an earlier alignment query and an aligned start, else R1 or R3."""
     client = Client("plain")
     backend, content = lpai.Backend.create(profile=profile(start_alignment=64)), binary()
     question = lpai.custom_property(BackendProperty.GET_PROP_ALIGNMENT_REQ)
@@ -473,7 +473,7 @@ def test_a_binary_of_a_heap_is_allocated_as_the_backend_asks(
 
 
 def test_unchanged_tensors_are_checked_again_once_other_memory_is_held() -> None:
-    """An execution reports an output that became scratch after the last check."""
+    """An unchanged output that became scratch since its last check is refused with X8."""
     client = Client("plain").ready()
     inputs, outputs = map(UnchangedTensors, client.tensors())
     buffers = [client.graph._io.buffers(inputs, outputs, None) for _ in range(2)]
@@ -492,7 +492,7 @@ def test_unchanged_tensors_are_checked_again_once_other_memory_is_held() -> None
 
 @pytest.mark.parametrize("kind", ["input", "output"])
 def test_unchanged_tensors_are_checked_again_once_a_buffer_is_freed(kind: str) -> None:
-    """The refused execution changes no state: it fails before the graph runs."""
+    """An execution with a freed buffer fails before the graph runs, so the state is kept."""
     client = Client("counter").ready()
     inputs, outputs = map(UnchangedTensors, client.tensors())
     assert [client.graph.execute(inputs, outputs) for _ in range(2)] == [0, 0]

@@ -1,4 +1,4 @@
-"""Preparation refuses what LPAI cannot run and fixes everything else for good."""
+"""Preparation refuses models that LPAI cannot run, and fixes all sizes and options."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ TFLITE = Path(__file__).parents[2] / ".cache" / "models" / "keyword_spotting.tfl
 
 
 def network(bench: Any, batch: int | str = 1) -> Any:
-    """Build a small float network with a state that looks like one."""
+    """Return a small float network with a tensor pair that looks like a state."""
     random = np.random.default_rng(0)
     weights = {"w": random.standard_normal((8, 8)).astype(np.float32)}
     nodes = [
@@ -35,7 +35,7 @@ def network(bench: Any, batch: int | str = 1) -> Any:
 
 @pytest.fixture(scope="module")
 def folder(bench: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Write the models once."""
+    """Return a folder with the models."""
     made = tmp_path_factory.mktemp("models")
     (made / "net.onnx").write_bytes(network(bench).SerializeToString())
     (made / "free.onnx").write_bytes(network(bench, "batch").SerializeToString())
@@ -44,31 +44,31 @@ def folder(bench: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def plain(folder: Path) -> lpai.Prepared:
-    """Prepare the float network as it is."""
+    """Return the prepared float network."""
     return prepare(folder, "net.onnx")
 
 
 @pytest.fixture(scope="module")
 def quantized(folder: Path) -> lpai.Prepared:
-    """Quantize it on the way, with a state pair."""
+    """Return the network, quantized during preparation, with a state pair."""
     states = (("h_in", "h_out"),)
     return prepare(folder, "net.onnx", allow_float=False, quantize=8, states=states)
 
 
 def prepare(folder: Path, *names: str, **options: Any) -> lpai.Prepared:
-    """Prepare files of a folder, floating point allowed unless told otherwise."""
+    """Return the prepared files of a folder, floats allowed by default."""
     chosen = {"allow_float": True, "time_limit_s": 60.0} | options
     files = {Path(name).stem: folder / name for name in names}
     return lpai.prepare(files, lpai.PrepareOptions(**chosen))
 
 
 def binary(prepared: lpai.Prepared) -> bytes:
-    """The file that would be written."""
+    """Return the bytes of the binary."""
     return b"".join(pack(prepared.context))
 
 
 def test_a_float_model_is_refused(folder: Path) -> None:
-    """The sentence says what LPAI runs and names the settings that help."""
+    """A float model is refused with the settings that help."""
     with pytest.raises(FloatModel) as caught:
         prepare(folder, "net.onnx", allow_float=False, states=(("h_in", "h_out"),))
     assert caught.value.quantizable
@@ -80,12 +80,12 @@ def test_a_float_model_is_refused(folder: Path) -> None:
 
 
 def test_a_float_model_is_marked(plain: lpai.Prepared) -> None:
-    """With `allow_float` it is prepared, and the graph says how many ops LPAI could not run."""
+    """With `allow_float`, a float model is prepared with a count of its float ops."""
     assert plain.context.graphs[0].float_ops > 0
 
 
 def test_quantizing_on_the_way(bench: Any, quantized: lpai.Prepared, tmp_path: Path) -> None:
-    """A quantized stream with 8-bit IO stays close to the float one; random ranges are told."""
+    """A model quantized to int8 stays close to the float one; random calibration is warned of."""
     graph = quantized.context.graphs[0]
     assert graph.float_ops == 0
     assert any("random samples" in warning for warning in quantized.warnings)
@@ -101,7 +101,7 @@ def test_quantizing_on_the_way(bench: Any, quantized: lpai.Prepared, tmp_path: P
 
 
 def test_quantized_state_starts_at_zero(quantized: lpai.Prepared) -> None:
-    """State stays a pair through quantization and lies in persistent memory, 8 bits each."""
+    """A quantized state is 8 bits wide and lies in the persistent pool."""
     graph = quantized.context.graphs[0]
     assert graph.states == (("h_in", "h_out"),)
     assert graph.buffer_of["h_in"].pool is Pool.PERSISTENT
@@ -111,14 +111,14 @@ def test_quantized_state_starts_at_zero(quantized: lpai.Prepared) -> None:
 def test_the_same_input_gives_the_same_bytes(
     folder: Path, plain: lpai.Prepared, quantized: lpai.Prepared
 ) -> None:
-    """A binary depends on the model and the options alone."""
+    """Preparing the same model with the same options gives the same bytes."""
     assert binary(prepare(folder, "net.onnx")) == binary(plain)
     again = prepare(folder, "net.onnx", allow_float=False, quantize=8, states=(("h_in", "h_out"),))
     assert binary(again) == binary(quantized)
 
 
 def test_a_binary_holds_what_was_prepared(plain: lpai.Prepared) -> None:
-    """Read back, the context is the same, plan and all."""
+    """A binary reads back as the prepared context with its plan."""
     found = unpack(binary(plain))
     assert found.graphs == plain.context.graphs
     graph = found.graphs[0]
@@ -127,14 +127,14 @@ def test_a_binary_holds_what_was_prepared(plain: lpai.Prepared) -> None:
 
 
 def test_likely_state_is_suggested(plain: lpai.Prepared, quantized: lpai.Prepared) -> None:
-    """A pair that looks like state is named with the setting, but only while none is given."""
+    """A likely state pair is suggested only while no state is given."""
     hint = "h_in and h_out look like state; states={'h_in': 'h_out'} keeps it in persistent memory"
     assert hint in plain.warnings
     assert not any("look like state" in warning for warning in quantized.warnings)
 
 
 def test_io_outside(folder: Path) -> None:
-    """Inputs and outputs leave scratch; what the application brings is not counted there."""
+    """With IO outside, inputs and outputs are in the IO pool."""
     prepared = prepare(folder, "net.onnx", io=Io.OUTSIDE)
     graph = prepared.context.graphs[0]
     assert graph.io is Io.OUTSIDE
@@ -143,7 +143,7 @@ def test_io_outside(folder: Path) -> None:
 
 @pytest.mark.parametrize("version", ["v4", "v7"])
 def test_the_hardware_version_is_stored(folder: Path, version: str) -> None:
-    """It comes back from the binary."""
+    """The hardware version is stored in the binary."""
     path = folder.parent / "list.csv"
     path.write_text("id,lower,upper,size\na,0,3,4\nb,2,6,4\n", "utf-8")
     prepared = prepare(folder.parent, "list.csv", hw_version=version)
@@ -151,7 +151,7 @@ def test_the_hardware_version_is_stored(folder: Path, version: str) -> None:
 
 
 def test_free_dimensions_must_be_fixed(folder: Path) -> None:
-    """A free dimension is named; fixed, the model is prepared with it."""
+    """An open dimension is refused by name; with a given size the model is prepared."""
     with pytest.raises(FreeDimensions, match="batch"):
         prepare(folder, "free.onnx")
     graph = prepare(folder, "free.onnx", dims={"batch": 3}).context.graphs[0]
@@ -159,19 +159,19 @@ def test_free_dimensions_must_be_fixed(folder: Path) -> None:
 
 
 def test_free_dimensions_are_fixed_before_quantizing(folder: Path) -> None:
-    """The quantized model has no dimension of that name any more, and need not."""
+    """Open dimensions are fixed before the model is quantized."""
     made = prepare(folder, "free.onnx", dims={"batch": 3}, quantize=8, allow_float=False)
     assert made.context.graphs[0].model.tensors["x"].shape == (3, 8)
 
 
 def test_unknown_state_is_refused(folder: Path) -> None:
-    """A pair must be an input and an output of the model."""
+    """A state pair with an unknown input raises UsageError."""
     with pytest.raises(UsageError, match="nothing"):
         prepare(folder, "net.onnx", states=(("nothing", "h_out"),))
 
 
 def test_state_that_is_an_output_itself_is_refused(bench: Any, tmp_path: Path) -> None:
-    """After an execution its memory holds the new state: the old one cannot be handed out."""
+    """An old state that is also an output is refused, since the new state overwrites it."""
     nodes = [bench.node("Add", ["h", "x"], ["n"])]
     proto = bench.model(nodes, {"x": [4], "h": [4]}, ["n", "h"])
     with pytest.raises(UsageError, match="state 'h' is also an output"):
@@ -179,20 +179,20 @@ def test_state_that_is_an_output_itself_is_refused(bench: Any, tmp_path: Path) -
 
 
 def test_nothing_to_prepare_is_refused() -> None:
-    """An empty list of files is no context."""
+    """Preparing no model raises UsageError."""
     with pytest.raises(UsageError, match="at least one model"):
         lpai.prepare({})
 
 
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
-    """A file that is not there is one sentence."""
+    """A missing file raises LoadError."""
     with pytest.raises(LoadError):
         prepare(tmp_path, "missing.onnx")
 
 
 @pytest.mark.parametrize("options", [{"quantize": 8}, {"rnn_state": True}])
 def test_layouts_cannot_be_changed(folder: Path, options: dict[str, Any]) -> None:
-    """Options that rewrite a model are refused where there is none."""
+    """`quantize` and `rnn_state` are refused for a buffer list."""
     path = folder.parent / "rows.csv"
     path.write_text("id,lower,upper,size\na,0,3,4\n", "utf-8")
     with pytest.raises(UsageError, match="for ONNX models"):
@@ -200,7 +200,7 @@ def test_layouts_cannot_be_changed(folder: Path, options: dict[str, Any]) -> Non
 
 
 def test_tflite_gives_a_program() -> None:
-    """A TFLite model is prepared as an ONNX model is: the same pools as planned, and a program."""
+    """A quantized TFLite model is prepared with a program and the planned scratch."""
     if not TFLITE.exists():
         pytest.skip("model keyword_spotting is not here; fetch it with tools/models.py")
     graph = prepare(TFLITE.parent, TFLITE.name, allow_float=False).context.graphs[0]
@@ -210,7 +210,7 @@ def test_tflite_gives_a_program() -> None:
 
 
 def test_progress_is_told(folder: Path) -> None:
-    """Whoever waits hears what is going on."""
+    """The progress callback gets each step: reading, planning, trying."""
     said: list[str] = []
     options = lpai.PrepareOptions(allow_float=True, time_limit_s=600.0)
     lpai.prepare({"net": folder / "net.onnx"}, options, said.append)
@@ -220,7 +220,7 @@ def test_progress_is_told(folder: Path) -> None:
 def test_a_quantized_model_that_cannot_be_read_is_told_by_the_name_given(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The file between is ours, and gone when the sentence is read."""
+    """An error after quantization names the user's file, not the temporary one."""
     from qnnmem.lpai import preparation
 
     def write_nonsense(path: Path, target: Path, *_rest: object) -> tuple[tuple[()], None]:

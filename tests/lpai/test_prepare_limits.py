@@ -1,4 +1,4 @@
-"""Preparing a stranger's model: what it computes stays in the child, and nobody hears of it."""
+"""Preparing an untrusted model: its computation stays in the child, within limits."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from qnnmem.errors import QnnMemError
 from qnnmem.lpai import preparation
 
 HEAD = '<ir_version: 8, opset_import: ["" : 18]>'
-# A constant of 400 MB from a few bytes, handed out as a result.
+# A constant of 400 MB from a few bytes, returned as an output.
 LARGE = """g (float[4] x) => (float[4] y, float[100000000] b)
     <int64[1] s = {100000000}> { b = ConstantOfShape(s) y = Relu(x) }"""
-# The same used on the way to a number.
+# The same constant, used only on the way to a scalar.
 USED = """g (float[4] x) => (float[4] y) <int64[1] s = {100000000}>
     { b = ConstantOfShape(s) r = ReduceSum<keepdims = 0>(b) y = Add(x, r) }"""
 ENDLESS = """g (float[4] x) => (float[4] y)
@@ -45,7 +45,7 @@ finally:
 
 
 def write(folder: Path, text: str) -> Path:
-    """A model file."""
+    """Write a model file and return its path."""
     path = folder / "m.onnx"
     path.write_bytes(onnx.parser.parse_model(HEAD + text).SerializeToString())
     return path
@@ -54,7 +54,7 @@ def write(folder: Path, text: str) -> Path:
 @pytest.mark.skipif(sys.platform != "linux", reason="kilobytes of Linux")
 @pytest.mark.parametrize(("text", "code"), [(LARGE, 2), (USED, 0)])
 def test_constants_are_not_computed_in_the_parent(tmp_path: Path, text: str, code: int) -> None:
-    """400 MB of the file's wish, and the parent stays what it was."""
+    """A constant of 400 MB is not computed in the parent process, which stays below 300 MB."""
     path = str(write(tmp_path, text))
     command = [sys.executable, "-c", MEASURED, "prepare", path, "--float", "-o"]
     done = subprocess.run(
@@ -70,7 +70,7 @@ def test_constants_are_not_computed_in_the_parent(tmp_path: Path, text: str, cod
 def test_the_time_limit_covers_computing_constants(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A loop without end, written in a few bytes."""
+    """The time limit stops an endless loop in a constant computation."""
     monkeypatch.setattr(preparation, "ROOM_S", 1.5)
     options = lpai.PrepareOptions(allow_float=True, time_limit_s=0.5)
     with pytest.raises(QnnMemError, match=r"(did not|not) finish"):
@@ -78,7 +78,7 @@ def test_the_time_limit_covers_computing_constants(
 
 
 def test_weights_with_holes_are_refused_before_they_are_read(tmp_path: Path) -> None:
-    """A file may say that it is large without having a byte on disk."""
+    """A sparse 4 GB weight file is refused for its stated size before it is read."""
     path = write(tmp_path, SMALL.replace("float[4]", "float[1000, 1000000]"))
     model = onnx.ModelProto.FromString(path.read_bytes())
     tensor = model.graph.initializer[0]
@@ -95,12 +95,12 @@ def test_weights_with_holes_are_refused_before_they_are_read(tmp_path: Path) -> 
 
 
 def test_nothing_is_written_to_the_home_of_the_user(tmp_path: Path) -> None:
-    """No device id, no database of events, whatever runs a model."""
+    """Planning, preparing and running write no file to the user's home but qnnmem's own cache."""
     home, path = tmp_path / "home", write(tmp_path, SMALL)
     home.mkdir()
     np.ones(4, "float32").tofile(tmp_path / "x.raw")
     (tmp_path / "list.txt").write_text(f"{tmp_path / 'x.raw'}\n", "ascii")
-    # Of this environment only what Python needs: onnxruntime is silent where it sees a CI.
+    # Only the variables that Python needs: onnxruntime writes nothing when it detects a CI.
     kept = {"PATH", "LD_LIBRARY_PATH", "SYSTEMROOT", "LANG"}
     paths = os.pathsep.join(str(Path(place).resolve()) for place in sys.path if place)
     environment = {k: v for k, v in os.environ.items() if k in kept}

@@ -1,4 +1,4 @@
-"""A model that cannot be prepared: the operator that is the reason, not a guess at damage."""
+"""A model that cannot be prepared is refused with the operator that is the cause."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from qnnmem import LoadError, lpai
 
 
 def looping(path: Path) -> Path:
-    """Write a model with a loop that computes with floats."""
+    """Write a model with a loop that computes with floats and return its path."""
     value = helper.make_tensor_value_info
     body = helper.make_graph(
         [
@@ -52,7 +52,7 @@ def looping(path: Path) -> Path:
 def test_a_crash_of_the_quantized_model_names_the_operator(
     allow_float: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The loop that stays is why; who takes it at the desk reads what happened."""
+    """A crash after quantization names the float loop; with `allow_float` it names the crash."""
     path = looping(tmp_path / "loop.onnx")
 
     def crash(path: Path, **_: object) -> None:

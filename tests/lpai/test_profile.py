@@ -10,7 +10,7 @@ from qnnmem.qnn.enums import HwVersion, MemRegisterType, MemType, Target
 
 
 def test_the_desk_is_an_x86_simulator_of_v6() -> None:
-    """Without arguments: x86, v6, 64/64, strict."""
+    """The default profile is x86, v6, alignment 64/64 and strict about scratch."""
     desk = profile()
     assert (desk.mode, desk.hw_version, desk.target) == (Mode.X86, HwVersion.V6, Target.X86)
     assert (desk.start_alignment, desk.size_alignment) == (64, 64)
@@ -28,7 +28,10 @@ def test_the_desk_is_an_x86_simulator_of_v6() -> None:
 def test_a_mode_says_who_brings_what(
     mode: str, pools: bool, persistent: bool, island: bool, heaps: set[MemType]
 ) -> None:
-    """Persistent binary, island and memory types follow from the mode; pools are the client's."""
+    """The mode determines persistent binaries, island use and memory types.
+
+    In every mode the client supplies the pools.
+    """
     made = profile(mode)
     assert made.client_brings_pools is pools
     assert made.require_persistent_binary is persistent
@@ -37,7 +40,7 @@ def test_a_mode_says_who_brings_what(
 
 
 def test_a_lenient_platform_brings_its_own_pools() -> None:
-    """What public clients on ARM get away with is a profile."""
+    """A profile may let the platform supply the pools, as some ARM platforms do."""
     assert not profile("arm", client_brings_pools=False).client_brings_pools
 
 
@@ -53,12 +56,12 @@ def test_a_lenient_platform_brings_its_own_pools() -> None:
     ],
 )
 def test_tcm_is_for_direct_mode_from_v6_on(mode: str, version: str, allowed: bool) -> None:
-    """v5_1 has a larger number than v6 and still no TCM."""
+    """TCM is allowed in direct mode from v6 on, so not on v5_1."""
     assert profile(mode, version).tcm_allowed is allowed
 
 
 def test_ion_and_dma_buf_are_for_arm() -> None:
-    """Elsewhere only LPAI's own kind of shared memory can be registered."""
+    """ION and DMA-BUF can be registered on ARM only; other modes register CUSTOM memory."""
     assert set(profile("arm").register_types) == set(MemRegisterType) - {MemRegisterType.UNDEFINED}
     assert profile("adsp").register_types == (MemRegisterType.CUSTOM,)
 
@@ -67,13 +70,13 @@ def test_ion_and_dma_buf_are_for_arm() -> None:
     ("name", "pair"), [("default", (64, 64)), ("conservative", (256, 64)), ("v4-era", (16, 16))]
 )
 def test_alignment_profiles_have_names(name: str, pair: tuple[int, int]) -> None:
-    """Each name stands for a start and a size alignment."""
+    """Each named alignment profile has its start and size alignment."""
     made = profile(alignment=name)
     assert (made.start_alignment, made.size_alignment, made.alignment) == (*pair, name)
 
 
 def test_every_detail_can_be_overridden() -> None:
-    """Words are accepted for memory types, and a changed alignment has no profile name."""
+    """Every field of a profile can be overridden; a changed alignment is named "custom"."""
     made = profile("x86", start_alignment=128, mem_types=["ddr", MemType.TCM], core_count=1)
     assert (made.start_alignment, made.size_alignment, made.alignment) == (128, 64, "custom")
     assert made.mem_types == (MemType.DDR, MemType.TCM)
@@ -109,7 +112,7 @@ def test_every_detail_can_be_overridden() -> None:
     ids=repr,
 )
 def test_nonsense_is_refused(wrong: dict[str, Any]) -> None:
-    """A profile that cannot exist is bad usage, in one sentence."""
+    """An impossible profile raises UsageError in one line."""
     with pytest.raises(UsageError) as caught:
         profile(**wrong)
     assert "\n" not in str(caught.value)

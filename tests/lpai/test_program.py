@@ -1,4 +1,4 @@
-"""A program does what the model's nodes do, op by op and in one piece, and damage is refused."""
+"""A program computes what the model computes, op by op or as a whole; damage is refused."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ FLOAT = 1
 
 
 def weight(*shape: int) -> Any:
-    """Random numbers, the same every time."""
+    """Return random weights, the same in every run."""
     return np.random.default_rng(1).standard_normal(shape).astype(np.float32)
 
 
 def diamond(bench: Any) -> onnx.ModelProto:
-    """Build a convolution whose result is needed again after a side branch."""
+    """Return a convolution whose result is read again after a side branch."""
     nodes = [
         bench.node("Conv", ["x", "w"], ["a"], pads=[1, 1, 1, 1]),
         bench.node("Relu", ["a"], ["b"]),
@@ -48,7 +48,7 @@ def diamond(bench: Any) -> onnx.ModelProto:
 
 
 def test_runs_op_by_op_and_in_one_piece(bench: Any) -> None:
-    """Both ways give the bits of a plain run, and the sanitiser is silent."""
+    """Op by op and as a whole, the program gives the bits of a plain run and no finding."""
     proto = diamond(bench)
     bench.check(proto, bench.compile(proto))
     bench.check(proto, bench.compile(proto), in_order=False)
@@ -56,7 +56,7 @@ def test_runs_op_by_op_and_in_one_piece(bench: Any) -> None:
 
 
 def test_a_long_chain_reuses_memory(bench: Any) -> None:
-    """A hundred ops run in the room of two tensors."""
+    """A chain of a hundred ops needs the scratch of two tensors."""
     kinds = ("Sigmoid", "Neg", "Tanh", "Exp")
     nodes = [bench.node(kinds[i % 4], [f"t{i}"], [f"t{i + 1}"]) for i in range(100)]
     proto = bench.model(nodes, {"t0": [3, 50]}, ["t100"])
@@ -66,7 +66,7 @@ def test_a_long_chain_reuses_memory(bench: Any) -> None:
 
 
 def test_an_in_place_op_is_sound(bench: Any) -> None:
-    """An element-wise op may write over the input that dies with it."""
+    """In-place element-wise ops share one buffer and compute the right result."""
     nodes = [bench.node("Conv", ["x", "w"], ["a"])]
     nodes += [bench.node("Neg", ["a"], ["b"]), bench.node("Exp", ["b"], ["y"])]
     proto = bench.model(nodes, {"x": [1, 2, 9, 9]}, ["y"], {"w": weight(2, 2, 1, 1)})
@@ -76,7 +76,7 @@ def test_an_in_place_op_is_sound(bench: Any) -> None:
 
 
 def test_views_cost_nothing(bench: Any) -> None:
-    """Reshaped tensors lie where their root is, and nothing is moved but inputs and outputs."""
+    """Views share the buffer of their source; only inputs and outputs are copied."""
     nodes = [
         bench.node("Relu", ["x"], ["a"]),
         bench.node("Reshape", ["a", "s"], ["b"]),
@@ -95,7 +95,7 @@ def test_views_cost_nothing(bench: Any) -> None:
 
 
 def test_any_valid_order_is_run_as_given(bench: Any) -> None:
-    """Nodes of the program stand in the plan's order, not in the file's."""
+    """The program's nodes are in the plan's order, not in the file's order."""
     nodes = [
         bench.node("Neg", ["x"], ["a"]),
         bench.node("Exp", ["x"], ["b"]),
@@ -110,7 +110,7 @@ def test_any_valid_order_is_run_as_given(bench: Any) -> None:
 
 
 def test_scalars_and_empty_tensors_run(bench: Any, tmp_path: Path) -> None:
-    """A tensor without dimensions has one element, one with a zero dimension has none."""
+    """A scalar has one element and a tensor with a zero dimension none; both run."""
     nodes = [
         bench.node("ReduceSum", ["x"], ["sum"], keepdims=0),
         bench.node("Slice", ["x", "zero", "zero", "axis"], ["empty"]),
@@ -129,7 +129,7 @@ def test_scalars_and_empty_tensors_run(bench: Any, tmp_path: Path) -> None:
 
 
 def branches(bench: Any) -> tuple[onnx.ModelProto, Model]:
-    """Build an If whose branches take a tensor and a weight from outside."""
+    """Return an If whose branches read a tensor and a weight from outside."""
     bodies = {
         f"{word}_branch": helper.make_graph(
             [bench.node(kind, ["a", "w"], [word])], word, [], [onnx.ValueInfoProto(name=word)]
@@ -151,13 +151,13 @@ def branches(bench: Any) -> tuple[onnx.ModelProto, Model]:
 
 
 def test_branches_read_captured_tensors(bench: Any) -> None:
-    """An If runs as one op that reads what its branches take from outside."""
+    """An If runs as one op that also reads the captured tensors of its branches."""
     proto, model = branches(bench)
     bench.check(proto, bench.compile(proto, model))
 
 
 def test_a_captured_tensor_missing_from_an_op_is_refused(bench: Any) -> None:
-    """An op whose nodes read more than it lists would be planned wrongly: no run."""
+    """An op that omits a captured tensor is refused, since its plan would be wrong."""
     proto, model = branches(bench)
     ops = tuple(replace(op, inputs=("flag",)) if op.type == "If" else op for op in model.ops)
     with pytest.raises(ProgramError, match="op 'n3' and its nodes disagree about 'a'"):
@@ -165,7 +165,7 @@ def test_a_captured_tensor_missing_from_an_op_is_refused(bench: Any) -> None:
 
 
 def test_a_loop_runs_as_one_op(bench: Any) -> None:
-    """A Loop that captures an input and collects its turns gives the plain bits."""
+    """A Loop runs as one op, with a captured input and stacked results."""
 
     def info(name: str, kind: int, shape: list[int]) -> onnx.ValueInfoProto:
         return helper.make_tensor_value_info(name, kind, shape)
@@ -197,7 +197,7 @@ def test_a_loop_runs_as_one_op(bench: Any) -> None:
 
 
 def test_constants_are_computed_once(bench: Any) -> None:
-    """What follows from constants alone is computed at prepare; no node of it is left."""
+    """Values that depend only on constants are computed once, during preparation."""
     five = helper.make_tensor("five", FLOAT, [1], [5.0])
     nodes = [
         bench.node("Constant", [], ["k"], value=five),
@@ -214,7 +214,7 @@ def test_constants_are_computed_once(bench: Any) -> None:
 
 
 def test_large_computed_constants_are_lent(bench: Any) -> None:
-    """A large one is handed to the program at its place in the binary, not as a constant."""
+    """A large computed constant is stored in the binary and passed to the program as an input."""
     count = INLINE_BYTES
     nodes = [bench.node("Exp", ["w"], ["big"]), bench.node("Mul", ["x", "big"], ["y"])]
     proto = bench.model(nodes, {"x": [count]}, ["y"], {"w": weight(count)})
@@ -224,7 +224,7 @@ def test_large_computed_constants_are_lent(bench: Any) -> None:
 
 
 def test_constants_may_come_from_a_shape(bench: Any) -> None:
-    """The shape of a tensor is known without its values, and so is what follows from it."""
+    """A value computed only from a tensor's shape is a constant."""
     nodes = [
         bench.node("Neg", ["x"], ["a"]),
         bench.node("Shape", ["a"], ["shape"]),
@@ -241,7 +241,7 @@ def test_constants_may_come_from_a_shape(bench: Any) -> None:
 
 @pytest.mark.parametrize("source", ["node", "weight"])
 def test_constant_outputs_are_delivered(bench: Any, source: str) -> None:
-    """A result that is constant is put into its place by an op that reads nothing."""
+    """A constant output is written by an op without inputs."""
     nodes = [bench.node("Neg", ["x"], ["y"]), bench.node("Sqrt", ["w"], ["node"])]
     weights = {"w": np.arange(3, dtype=np.float32), "weight": np.ones(3, np.float32)}
     proto = bench.model(nodes, {"x": [4]}, ["y", source], weights)
@@ -256,7 +256,7 @@ def test_constant_outputs_are_delivered(bench: Any, source: str) -> None:
 
 
 def test_a_dequantize_node_may_serve_two_groups(bench: Any) -> None:
-    """A node that two quantized groups share is repeated, so each reads just what it lists."""
+    """A DequantizeLinear that two ops share is duplicated, so each op reads only its own inputs."""
     scale, zero = np.array(0.05, np.float32), np.array(3, np.uint8)
     nodes = [
         bench.node("QuantizeLinear", ["x", "s", "z"], ["q"]),
@@ -292,7 +292,7 @@ def test_external_weights_are_found_in_their_folder(bench: Any, tmp_path: Path) 
 
 
 def test_a_false_view_is_found(bench: Any) -> None:
-    """An op that moves bytes but is planned as a view changes what it shows: noticed."""
+    """A Transpose planned as a view changes its source, which is reported as X1."""
     nodes = [
         bench.node("Relu", ["x"], ["a"]),
         bench.node("Transpose", ["a"], ["b"]),
@@ -311,7 +311,7 @@ def test_a_false_view_is_found(bench: Any) -> None:
 
 
 def test_an_op_without_nodes_is_refused(bench: Any) -> None:
-    """An op that stands for no node of the graph cannot be arranged."""
+    """An op without nodes raises UsageError."""
     proto = diamond(bench)
     model = bench.ir(proto)
     ops = tuple(replace(op, sources=()) for op in model.ops)
@@ -320,7 +320,7 @@ def test_an_op_without_nodes_is_refused(bench: Any) -> None:
 
 
 def test_constants_that_cannot_be_computed_are_one_sentence(bench: Any) -> None:
-    """What onnxruntime refuses at prepare is our error, not a foreign one."""
+    """Constants that onnxruntime cannot compute raise UsageError."""
     nodes = [bench.node("Reshape", ["w", "s"], ["k"]), bench.node("Mul", ["x", "k"], ["y"])]
     weights = {"w": weight(6), "s": np.array([5])}
     proto = bench.model(nodes, {"x": [5]}, ["y"], weights)
@@ -332,7 +332,7 @@ def test_constants_that_cannot_be_computed_are_one_sentence(bench: Any) -> None:
 
 
 def test_bytes_treat_nan_like_any_value() -> None:
-    """Comparison is by bits: NaN matches, and the sign of zero counts."""
+    """Values are compared by their bits: NaN equals NaN, and 0 differs from -0."""
     nan, zero = np.array([np.nan], np.float32), np.zeros(1, np.float32)
     assert (bytes_of(nan) == bytes_of(nan.copy())).all()
     assert (bytes_of(zero) != bytes_of(-zero)).any()
@@ -342,7 +342,7 @@ def test_bytes_treat_nan_like_any_value() -> None:
 
 
 def small(bench: Any) -> Parts:
-    """Compile a program with one weight and three ops."""
+    """Return a compiled program with one weight and three ops."""
     nodes = [
         bench.node("Conv", ["x", "w"], ["a"]),
         bench.node("Relu", ["a"], ["b"]),
@@ -354,14 +354,14 @@ def small(bench: Any) -> Parts:
 
 
 def changed(parts: Parts, change: Any) -> Parts:
-    """The same graph around a changed program."""
+    """Return the same graph with a changed program."""
     proto = onnx.ModelProto.FromString(parts.graph.program)
     change(proto.graph)
     return Parts(replace(parts.graph, program=proto.SerializeToString()), parts.constants)
 
 
 def refusal(bench: Any, parts: Parts) -> str:
-    """Why a context of a sealed binary is refused, as an application sees it."""
+    """Return the sentence with which `create_from_binary` refuses a binary."""
     binary = b"".join(pack(bench.context(parts)))
     with pytest.raises(QnnError) as caught:
         lpai.Context.create_from_binary(lpai.Backend.create(), binary)
@@ -372,19 +372,19 @@ def refusal(bench: Any, parts: Parts) -> str:
 
 
 def tensors(graph: CompiledGraph, **changes: Any) -> Parts:
-    """Other tensors for the same program."""
+    """Return the graph with changed tensors."""
     every = dict(graph.model.tensors)
     every |= {name: replace(every[name], **change) for name, change in changes.items()}
     return Parts(replace(graph, model=replace(graph.model, tensors=every)), memoryview(b""))
 
 
 def test_a_sound_program_is_rehearsed_in_order(bench: Any) -> None:
-    """The program of an ordinary model runs in its own order."""
+    """A valid program runs in its own order in the trial run."""
     assert runs_in_order(small(bench))
 
 
 def test_an_unknown_op_is_refused(bench: Any) -> None:
-    """What onnxruntime does not know is refused when the context is made."""
+    """An operator that onnxruntime does not know is refused when the context is created."""
 
     def change(graph: onnx.GraphProto) -> None:
         graph.node[1].op_type = "NoSuchOp"
@@ -395,7 +395,7 @@ def test_an_unknown_op_is_refused(bench: Any) -> None:
 def test_a_program_that_cannot_be_opened_is_refused_by_the_child_alone(
     bench: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A program that onnxruntime refuses is never opened in this process."""
+    """A program that onnxruntime rejects is opened in the child process only."""
 
     def change(graph: onnx.GraphProto) -> None:
         graph.node[1].attribute.append(helper.make_attribute("no_such_attribute", 1))
@@ -408,7 +408,7 @@ def test_a_program_that_cannot_be_opened_is_refused_by_the_child_alone(
 
 
 def test_other_shapes_than_planned_are_refused(bench: Any) -> None:
-    """A tensor larger than its place is noticed before any byte is written there."""
+    """A tensor with another shape than planned is refused before it is written."""
     parts = small(bench)
     wrong = tensors(parts.graph, b={"shape": (1, 7, 14)})
     sentence = refusal(bench, Parts(wrong.graph, parts.constants))
@@ -416,7 +416,7 @@ def test_other_shapes_than_planned_are_refused(bench: Any) -> None:
 
 
 def test_other_types_than_planned_are_refused(bench: Any) -> None:
-    """Floats written where 8-bit integers were planned would overrun: refused."""
+    """A tensor with another type than planned is refused, since it would overrun its buffer."""
     parts = small(bench)
     narrow = {name: {"dtype": DType.INT8} for name in ("b", "y")}
     sentence = refusal(bench, Parts(tensors(parts.graph, **narrow).graph, parts.constants))
@@ -426,7 +426,7 @@ def test_other_types_than_planned_are_refused(bench: Any) -> None:
 @pytest.mark.parametrize("where", ["/etc/passwd", "weights.bin"])
 @pytest.mark.parametrize("holder", ["initializer", "attribute"])
 def test_a_program_reads_no_other_file(bench: Any, where: str, holder: str) -> None:
-    """External data is refused before onnxruntime sees it, wherever it hides."""
+    """External data in a program is refused, in initializers and in attributes."""
 
     def change(graph: onnx.GraphProto) -> None:
         outside = onnx.TensorProto(name="out", data_type=2, dims=[8])
@@ -443,7 +443,7 @@ def test_a_program_reads_no_other_file(bench: Any, where: str, holder: str) -> N
 
 
 def test_a_hanging_program_is_refused(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An endless loop ends with the time of its trial run, in a child process."""
+    """A program with an endless loop is refused when its trial run times out."""
     monkeypatch.setattr(program_run, "_CHECK_TIME_LIMIT_S", patient(2))
 
     def info(name: str, kind: int) -> onnx.ValueInfoProto:
@@ -464,14 +464,14 @@ def test_a_hanging_program_is_refused(bench: Any, monkeypatch: pytest.MonkeyPatc
 
 
 def test_a_crashing_program_is_refused(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A child that dies is a refusal, not an end of this process."""
+    """A crash of the trial child is a refusal, not a crash of the client."""
     monkeypatch.setattr(sys, "executable", shutil.which("false"))
     with pytest.raises(ProgramError, match="crashed or used up"):
         runs_in_order(small(bench))
 
 
 def test_a_program_that_needs_too_much_memory_is_refused(bench: Any) -> None:
-    """What the limited child cannot allocate is not tried here without a limit."""
+    """A program that exceeds the child's memory limit is refused."""
 
     def change(graph: onnx.GraphProto) -> None:
         graph.node[1].CopyFrom(bench.node("Expand", ["a", "s"], ["b"]))
@@ -483,7 +483,7 @@ def test_a_program_that_needs_too_much_memory_is_refused(bench: Any) -> None:
 
 @pytest.mark.parametrize("damage", [b"\xff\x00nonsense", b"", None])
 def test_bytes_that_are_no_program_are_refused(bench: Any, damage: bytes | None) -> None:
-    """Garbage and cut programs are one sentence; no program at all is a layout."""
+    """Damaged or truncated programs are refused; an empty program means a layout."""
     parts = small(bench)
     program = parts.graph.program[:-20] if damage is None else damage
     broken = Parts(replace(parts.graph, program=program), parts.constants)
@@ -504,25 +504,25 @@ def test_bytes_that_are_no_program_are_refused(bench: Any, damage: bytes | None)
     ],
 )
 def test_references_that_do_not_fit_are_refused(bench: Any, change: Any, words: str) -> None:
-    """Nodes and constants that do not belong to the program are told apart from it."""
+    """Node and constant references that do not fit the program are refused."""
     parts = small(bench)
     broken = Parts(replace(parts.graph, **change(parts.graph)), parts.constants)
     assert words in refusal(bench, broken)
 
 
 def with_sources(model: Model, sources: tuple[int, ...]) -> Model:
-    """Let every op stand for the same nodes."""
+    """Return the model with every op referring to these nodes."""
     return replace(model, ops=tuple(replace(op, sources=sources) for op in model.ops))
 
 
 def one(graph: CompiledGraph, **changes: Any) -> Any:
-    """Constants of which the first is another."""
+    """Return the constants with the first one changed."""
     first, *rest = graph.constants
     return (replace(first, **changes), *rest)
 
 
 def test_a_hidden_read_is_refused(bench: Any) -> None:
-    """A node that reads more than its op lists could read what is dead: refused."""
+    """A node that reads a tensor its op does not list is refused."""
 
     def change(graph: onnx.GraphProto) -> None:
         graph.node[1].op_type = "Sum"
@@ -533,7 +533,7 @@ def test_a_hidden_read_is_refused(bench: Any) -> None:
 
 
 def test_a_program_that_fails_on_any_input_fails_with_a_code(bench: Any) -> None:
-    """Weights of another shape let the context be made, and every execution fails in order."""
+    """A program that fails on every input raises ProgramError in each execution."""
     parts = small(bench)
     constants = one(parts.graph, shape=(4, 8, 3))
     broken = Parts(replace(parts.graph, constants=constants), parts.constants)
@@ -544,7 +544,7 @@ def test_a_program_that_fails_on_any_input_fails_with_a_code(bench: Any) -> None
 
 
 def test_a_window_that_nothing_fills_is_refused(bench: Any) -> None:
-    """A window over a tensor that passes through unchanged could never be counted."""
+    """A window that no op fills is refused."""
     nodes = [bench.node("Neg", ["x"], ["y"])]
     proto = bench.model(nodes, {"x": [1, 4], "h": [1, 4]}, ["y", "h"])
     proto.graph.output[1].CopyFrom(proto.graph.input[1])
@@ -556,7 +556,7 @@ def test_a_window_that_nothing_fills_is_refused(bench: Any) -> None:
 
 
 def test_state_and_outputs_without_bytes_need_no_place(bench: Any) -> None:
-    """Empty tensors may be left out of the buffers, wherever they are used."""
+    """Empty states and outputs need no buffer."""
     nodes = [bench.node("Neg", ["x"], ["y"]), bench.node("Relu", ["h"], ["n"])]
     proto = bench.model(nodes, {"x": [4], "h": [0, 3]}, ["y", "n"])
     parts = bench.compile(proto, states=(("h", "n"),))

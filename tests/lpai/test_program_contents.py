@@ -1,4 +1,4 @@
-"""What the program inside a binary may hold, and that nothing else gets past."""
+"""The content that a program in a binary may have; any other content is refused."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Change = Callable[[onnx.ModelProto], Any]
 
 
 def program() -> onnx.ModelProto:
-    """Make a program with a branch, so that graphs nest."""
+    """Return a program with a branch, so that graphs nest."""
     text = """<ir_version: 8, opset_import: ["" : 18]>
     g (float[4] x, bool c) => (float[4] y) <float[4] w = {1,2,3,4}>
     { h = Add(x, w)
@@ -27,30 +27,30 @@ def program() -> onnx.ModelProto:
 
 
 def outside() -> TensorProto:
-    """Make a tensor whose bytes lie elsewhere."""
+    """Return a tensor whose data is in another file."""
     tensor = TensorProto(name="out", data_type=1, dims=[4], data_location=TensorProto.EXTERNAL)
     tensor.external_data.add(key="location", value="secret")
     return tensor
 
 
 def sparse() -> onnx.SparseTensorProto:
-    """Make a sparse tensor of them."""
+    """Return a sparse tensor whose data is in another file."""
     return onnx.SparseTensorProto(values=outside(), indices=outside(), dims=[4])
 
 
 def inner(model: onnx.ModelProto) -> Any:
-    """Take the else branch."""
+    """Return the else branch."""
     return model.graph.node[1].attribute[1].g
 
 
 def constant(graph: onnx.GraphProto, **value: Any) -> None:
-    """Add a Constant with an attribute of any kind."""
+    """Add a Constant node with this attribute."""
     node = graph.node.add(op_type="Constant", output=["k2"])
     node.attribute.append(AttributeProto(name="sparse_value", **value))
 
 
 def call(model: onnx.ModelProto) -> None:
-    """Add a function whose constant lies elsewhere, and call it."""
+    """Add a function whose constant is in another file, and a call of it."""
     made = helper.make_node("Constant", [], ["m"], value=outside())
     own = helper.make_function("own", "Own", [], ["m"], [made], model.opset_import)
     model.functions.append(own)
@@ -100,7 +100,7 @@ REFUSED: dict[str, Change] = {
 
 @pytest.mark.parametrize("what", REFUSED)
 def test_what_is_not_listed_is_refused(what: str) -> None:
-    """Wherever it hides, in one plain sentence."""
+    """Content that is not on the allow-list is refused in one line, at any depth."""
     model = program()
     REFUSED[what](model)
     with pytest.raises(ProgramError) as caught:
@@ -109,7 +109,7 @@ def test_what_is_not_listed_is_refused(what: str) -> None:
 
 
 def test_fields_that_onnx_does_not_have_are_refused() -> None:
-    """A later onnxruntime may know them; unknown values of known fields are of the same kind."""
+    """Unknown protobuf fields and attribute types are refused; newer versions may use them."""
     unknown = b"\xda\x3f\x06secret"
     whole = program().SerializeToString()
     node = onnx.ModelProto(graph=onnx.GraphProto(node=[onnx.NodeProto.FromString(unknown)]))
@@ -125,7 +125,7 @@ def test_fields_that_onnx_does_not_have_are_refused() -> None:
 
 
 def test_notes_are_dropped() -> None:
-    """What tools and people wrote down is harmless and goes no further."""
+    """Documentation strings, metadata and annotations are dropped."""
     model = program()
     expected = program().graph
     for message in (model, model.graph, model.graph.node[0], inner(model), inner(model).node[0]):
@@ -140,7 +140,7 @@ def test_notes_are_dropped() -> None:
 
 
 def test_defaults_are_as_good_as_nothing() -> None:
-    """Writers that spell defaults out are not refused for it."""
+    """Fields that explicitly hold their default are accepted."""
     model = program()
     model.graph.initializer[0].data_location = TensorProto.DEFAULT
     model.graph.node[0].overload = ""
@@ -156,7 +156,7 @@ def test_defaults_are_as_good_as_nothing() -> None:
     ],
 )
 def test_operators_of_real_models_are_listed(domain: str, operator: str) -> None:
-    """ONNX's own, and those that onnxruntime's optimiser and quantizer write."""
+    """Operators of ONNX and those written by onnxruntime's optimiser and quantizer are allowed."""
     model = program()
     model.graph.node[0].op_type, model.graph.node[0].domain = operator, domain
     check_contents(model)
@@ -164,11 +164,11 @@ def test_operators_of_real_models_are_listed(domain: str, operator: str) -> None
 
 @pytest.mark.parametrize("name", [b"Relu", b"x", b"else_branch"])
 def test_names_that_are_not_text_are_refused(name: bytes) -> None:
-    """Bytes that are no UTF-8 are one sentence, too."""
+    """A name that is not valid UTF-8 is refused."""
     blob = program().SerializeToString().replace(name, b"\xff" * len(name))
     try:
         model = onnx.ModelProto.FromString(blob)
-    except Exception:  # some versions of protobuf do not even decode it
+    except Exception:  # some versions of protobuf fail to decode the name
         pytest.skip("protobuf refuses it first")
     with pytest.raises(ProgramError, match="not valid text"):
         check_contents(model)
@@ -197,7 +197,7 @@ def test_names_that_are_not_text_are_refused(name: bytes) -> None:
     ],
 )
 def test_a_refusal_names_what_is_refused(change: Change, said: str) -> None:
-    """In one sentence."""
+    """A refusal names the content that is not allowed."""
     model = program()
     change(model)
     with pytest.raises(ProgramError) as caught:
@@ -206,7 +206,7 @@ def test_a_refusal_names_what_is_refused(change: Change, said: str) -> None:
 
 
 def test_a_name_that_cannot_be_decoded_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some versions of protobuf say so only when the name is asked for."""
+    """A decoding error that protobuf raises late is also refused."""
 
     def undecodable(_message: Any) -> None:
         b"\xff".decode()

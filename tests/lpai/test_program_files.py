@@ -1,4 +1,4 @@
-"""No program opens any file but the binary itself: changed programs run under a watch."""
+"""No program opens a file besides the binary, which a file watch confirms."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ if sys.platform == "linux":
 
 @pytest.fixture(scope="module")
 def binaries(tmp_path_factory: pytest.TempPathFactory) -> list[bytes]:
-    """Prepare the binaries that are changed."""
+    """Return the prepared binaries that the tests change."""
     return tool.prepared_binaries(tmp_path_factory.mktemp("seeds"))
 
 
 @pytest.fixture
 def reader(binaries: list[bytes]) -> Iterator[tool.TrapReader]:
-    """Stand in a folder with files to fall for."""
+    """Yield a reader in a folder with trap files."""
     with tool.traps() as (work, watch):
         tool.warm_up(binaries[0], work)
         yield tool.TrapReader(work, watch)
 
 
 def test_changed_programs_open_nothing(binaries: list[bytes], reader: tool.TrapReader) -> None:
-    """They run or fail as QNN fails; a file beside them is never looked into."""
+    """A changed program runs or fails with a QNN code, and opens no file."""
     outcomes = {}
     for index, binary in enumerate(hostile_binaries(len(seeds(30)), 0, binaries)):
         outcomes[index] = reader.read(binary)
@@ -46,7 +46,7 @@ def test_changed_programs_open_nothing(binaries: list[bytes], reader: tool.TrapR
 def test_the_watch_sees_what_onnxruntime_opens(
     reader: tool.TrapReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without the check the file is opened, and the watch says so."""
+    """The file watch reports a file that onnxruntime opens when the check is skipped."""
 
     def careless(_binary: Path) -> None:
         import onnxruntime
@@ -67,7 +67,7 @@ def test_the_watch_sees_what_onnxruntime_opens(
 
 
 def test_system_calls_show_no_other_file(tmp_path: Path) -> None:
-    """Where strace is installed, and may trace, every file that is opened is looked at."""
+    """If strace is available, it shows that no other file is opened."""
     strace = shutil.which("strace")
     if strace is None or subprocess.run([strace, "-f", "true"], capture_output=True).returncode:
         pytest.skip("strace is not installed or may not trace")
@@ -80,7 +80,7 @@ def test_system_calls_show_no_other_file(tmp_path: Path) -> None:
 
 
 def test_a_trace_with_another_file_is_noticed() -> None:
-    """Only successful opens of other processes after the first binary count."""
+    """In a trace, only successful opens by other processes after the first binary count."""
     opened = '12 openat(AT_FDCWD, "{}", O_RDONLY) = 3\n'
     missing = '12 openat(AT_FDCWD, "secret", O_RDONLY) = -1 ENOENT\n'
     before = (

@@ -28,14 +28,14 @@ OPSET = 17
 
 
 def buffer(source: str = "x", result: str = "y", reset: str = "", **attributes: Any) -> Any:
-    """Make a Buffer node."""
+    """Return a Buffer node."""
     inputs = [source, reset] if reset else [source]
     name = attributes.pop("name", f"buffer_{result}")
     return helper.make_node("Buffer", inputs, [result], name=name, domain="qti_aisw", **attributes)
 
 
 def info(name: str, shape: Sequence[int | str] | None, elem: int = FLOAT) -> onnx.ValueInfoProto:
-    """Say the type of an input or output."""
+    """Return the type of an input or output."""
     return helper.make_tensor_value_info(name, elem, shape)
 
 
@@ -46,7 +46,7 @@ def model(
     weights: Mapping[str, Array] | None = None,
     opset: int = OPSET,
 ) -> onnx.ModelProto:
-    """Put a model together; the vendor's domain is imported as exporters do."""
+    """Return a model that imports the vendor's domain, as exporters do."""
     graph = helper.make_graph(
         list(nodes),
         "g",
@@ -59,21 +59,21 @@ def model(
 
 
 def save(proto: onnx.ModelProto, folder: Path, name: str = "m.onnx") -> Path:
-    """Write a model."""
+    """Write a model and return its path."""
     path = folder / name
     path.write_bytes(proto.SerializeToString())
     return path
 
 
 def rewrite(proto: onnx.ModelProto, folder: Path, **options: Any) -> Rewritten:
-    """Rewrite a model in a folder of its own."""
+    """Return the model rewritten into a new folder."""
     out = folder / "out"
     out.mkdir()
     return rewrite_states(save(proto, folder), out, **options)
 
 
 def refused(proto: onnx.ModelProto, folder: Path, **options: Any) -> str:
-    """Reason for which a model is refused."""
+    """Return the reason for which a model is refused."""
     with pytest.raises(LoadError) as caught:
         rewrite(proto, folder, **options)
     assert "\n" not in caught.value.reason
@@ -81,7 +81,7 @@ def refused(proto: onnx.ModelProto, folder: Path, **options: Any) -> str:
 
 
 class Stream:
-    """A driver of rewritten models on plain onnxruntime: feeds state back, counts frames."""
+    """Runs a rewritten model in onnxruntime, feeding states back and counting frames."""
 
     def __init__(self, rewritten: Rewritten) -> None:
         self.windows, self.states = rewritten.windows, rewritten.states
@@ -95,7 +95,7 @@ class Stream:
         self.names = [item.name for item in self.session.get_outputs()]
 
     def run(self, **feeds: Array) -> dict[str, Array] | None:
-        """Outputs of one execute; None where a runtime returns 6038."""
+        """Return the outputs of one execution, or None where a runtime returns 6038."""
         values = self.session.run(self.names, {**feeds, **self.memory})
         found = dict(zip(self.names, values, strict=True))
         waiting = self._waiting(feeds)
@@ -109,7 +109,7 @@ class Stream:
         for window in self.windows:
             kept = window.kept
             if kept.new in waiting:
-                continue  # an earlier window has nothing for it yet
+                continue  # an earlier window has no result yet
             if kept.reset is not None and feeds[kept.reset].any():
                 self.present[kept.name] = kept.padding
             self.present[kept.name], ready = kept.step(self.present[kept.name])
@@ -118,14 +118,14 @@ class Stream:
 
 
 def zeros(item: onnx.ValueInfoProto) -> Array:
-    """First content of a state."""
+    """Return the initial value of a state."""
     kind = item.type.tensor_type
     shape = [dim.dim_value for dim in kind.shape.dim]
     return np.zeros(shape, helper.tensor_dtype_to_np_dtype(kind.elem_type))
 
 
 def plain(proto: onnx.ModelProto, **feeds: Array) -> list[Array]:
-    """Run a model that has no state."""
+    """Return the outputs of a model without state."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3
     session = onnxruntime.InferenceSession(proto.SerializeToString(), options)
@@ -133,7 +133,7 @@ def plain(proto: onnx.ModelProto, **feeds: Array) -> list[Array]:
 
 
 class Definition:
-    """The Buffer op as its definition reads: a list of frames that come and leave."""
+    """The Buffer op by its definition: a list of frames."""
 
     def __init__(self, size: int, stride: int, mode: int, padding: int, axis: int) -> None:
         self.size, self.stride, self.mode = size, stride, mode
@@ -141,7 +141,7 @@ class Definition:
         self.held: list[Array] | None = None
 
     def push(self, x: Array, reset: bool = False) -> Array | None:
-        """Give the window after new frames, or nothing while it fills."""
+        """Return the window after new frames, or None while it fills."""
         frames = list(np.moveaxis(x, self.axis, 0))
         blank = np.zeros_like(frames[0])
         if self.held is None or reset:
@@ -158,7 +158,7 @@ class Definition:
 
 
 def noise(shape: Sequence[int], count: int, seed: int = 0, elem: int = FLOAT) -> Iterator[Array]:
-    """Frames that differ everywhere."""
+    """Yield frames of random values."""
     rng = np.random.default_rng(seed)
     for _ in range(count):
         values = rng.integers(1, 255, shape)
@@ -166,19 +166,19 @@ def noise(shape: Sequence[int], count: int, seed: int = 0, elem: int = FLOAT) ->
 
 
 def same(found: Array | None, wanted: Array | None) -> bool:
-    """Whether two results agree in every bit, or are both missing."""
+    """True if both results have equal bits, or if both are missing."""
     if found is None or wanted is None:
         return found is None and wanted is None
     return found.dtype == wanted.dtype and bool(np.array_equal(found, wanted))
 
 
 def shown(found: Mapping[str, Array] | None) -> Array | None:
-    """Output y of a run that has one."""
+    """Return output y, if the run has outputs."""
     return None if found is None else found["y"]
 
 
 def negated(found: Mapping[str, Array] | None) -> Array | None:
-    """Output y without the sign that a last op gave it."""
+    """Return output y negated, which undoes the model's last op."""
     return None if found is None else np.negative(found["y"])
 
 
@@ -218,7 +218,7 @@ def test_a_window_shows_what_the_definition_says(
     axis: int,
     with_reset: bool,
 ) -> None:
-    """Frame by frame, for every mode, the rewritten Buffer equals a list of frames."""
+    """In every mode, the rewritten Buffer returns the frames that the definition gives."""
     shape = (1, frames, 5) if axis == 1 else (1, 5, frames)
     node = buffer(
         result="b",
@@ -245,7 +245,7 @@ def test_a_window_shows_what_the_definition_says(
 def test_any_sound_window_shows_what_the_definition_says(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
-    """Sizes, strides, padding and the moments of reset may be anything the definition allows."""
+    """The rewritten Buffer follows the definition for any valid size, stride, padding and reset."""
     frames = data.draw(st.integers(1, 3))
     count = data.draw(st.integers(1, 5))
     mode = data.draw(st.sampled_from([BLOCKING, LEFT, RIGHT]))
@@ -266,7 +266,7 @@ def test_any_sound_window_shows_what_the_definition_says(
 
 @pytest.mark.parametrize("elem", [UINT8, 3, 5, 7, 10], ids=["u8", "i8", "i16", "i64", "f16"])
 def test_windows_hold_any_element_type(tmp_path: Path, elem: int) -> None:
-    """Reset and left filling work on quantized data as on floats."""
+    """Reset and left filling work for integer and float16 elements."""
     node = buffer(reset="r", buffer_size=3, buffer_dim=1, mode=LEFT)
     proto = model([node], [info("x", (1, 1, 2), elem), info("r", [], BOOL)])
     stream = Stream(rewrite(proto, tmp_path))
@@ -281,7 +281,7 @@ def test_windows_hold_any_element_type(tmp_path: Path, elem: int) -> None:
     [(BLOCKING, BLOCKING), (BLOCKING, RIGHT), (RIGHT, BLOCKING), (LEFT, LEFT), (BLOCKING, LEFT)],
 )
 def test_windows_in_series_wait_for_each_other(tmp_path: Path, first: int, second: int) -> None:
-    """A window behind a blocking one moves only when that one has a result."""
+    """A window after a blocking one advances only when the first one has a result."""
     stride = 2 if first == BLOCKING else 1
     nodes = [
         buffer("x", "a", buffer_size=4, buffer_dim=1, mode=first, stride=stride),
@@ -305,7 +305,7 @@ def test_windows_in_series_wait_for_each_other(tmp_path: Path, first: int, secon
 
 
 def test_windows_side_by_side_are_all_found(tmp_path: Path) -> None:
-    """Two Buffers on one input are two windows, each with its own pair and its own length."""
+    """Two Buffers on one input become two windows with their own states and sizes."""
     nodes = [
         buffer("x", "a", buffer_size=2, buffer_dim=1, mode=RIGHT),
         buffer("x", "b", buffer_size=3, buffer_dim=1, mode=RIGHT),
@@ -320,7 +320,7 @@ def test_windows_side_by_side_are_all_found(tmp_path: Path) -> None:
 
 
 def test_frame_by_frame_equals_the_whole_sequence(tmp_path: Path) -> None:
-    """A quantized convolution over a window gives every bit of one over the sequence."""
+    """Frame by frame, a windowed quantized convolution gives the bits of the whole sequence."""
     rng = np.random.default_rng(3)
     sequence = rng.integers(0, 256, (1, 2, 12)).astype(np.uint8)
     weights = {"w": rng.integers(-128, 128, (4, 2, 5)).astype(np.int8)}
@@ -335,20 +335,20 @@ def test_frame_by_frame_equals_the_whole_sequence(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", [BLOCKING, LEFT, RIGHT])
 def test_the_rewritten_file_is_planned(tmp_path: Path, mode: int) -> None:
-    """The loader reads the new model, and the window takes one buffer of persistent memory."""
+    """The rewritten model is planned with one persistent buffer per window."""
     node = buffer("x", "b", buffer_size=4, buffer_dim=1, mode=mode)
     proto = model([node, helper.make_node("Neg", ["b"], ["y"])], [info("x", (1, 1, 16))])
     rewritten = rewrite(proto, tmp_path)
     plan = qnnmem.plan(
         qnnmem.load(rewritten.path), options=qnnmem.PoolOptions(states=rewritten.states)
     )
-    counter = 64 if mode == LEFT else 0  # 8 bytes, rounded to the alignment
+    counter = 64 if mode == LEFT else 0  # 8 bytes, rounded up to the alignment
     assert plan.persistent_bytes == 4 * 16 * 4 + counter
     assert {name for name, _ in plan.io_sizes} == {"x", "y"}
 
 
 def test_the_description_names_what_a_runtime_needs(tmp_path: Path) -> None:
-    """A BufferWindow tells the pair, the numbers, the reset input and the outputs that wait."""
+    """A BufferWindow has its state pair, its numbers, the reset input and the waiting outputs."""
     nodes = [
         buffer(
             "x", "b", "r", name="fold", buffer_size=6, buffer_dim=-2, stride=4, buffer_padding=2
@@ -365,7 +365,7 @@ def test_the_description_names_what_a_runtime_needs(tmp_path: Path) -> None:
 
 
 def test_the_left_window_has_a_counter(tmp_path: Path) -> None:
-    """Filling from the left needs two pairs: the frames and how many have come."""
+    """A window that fills from the left has a second state, the number of frames."""
     node = buffer(name="fold", buffer_size=3, buffer_dim=1, mode=LEFT)
     rewritten = rewrite(model([node], [info("x", (1, 1, 2))]), tmp_path)
     (window,) = rewritten.windows
@@ -375,7 +375,7 @@ def test_the_left_window_has_a_counter(tmp_path: Path) -> None:
 
 
 def test_an_output_of_the_application_is_not_taken_for_state(tmp_path: Path) -> None:
-    """A Buffer whose result leaves the model keeps that output beside the state."""
+    """A Buffer result that is also a model output stays an output beside the state."""
     node = buffer(name="fold", buffer_size=3, buffer_dim=1, mode=RIGHT)
     rewritten = rewrite(model([node], [info("x", (1, 1, 2))]), tmp_path)
     assert rewritten.states == (("fold_window", "fold_window_next"),)
@@ -383,7 +383,7 @@ def test_an_output_of_the_application_is_not_taken_for_state(tmp_path: Path) -> 
 
 
 def test_new_names_never_collide(tmp_path: Path) -> None:
-    """A model that already uses the names of the rewrite keeps its own."""
+    """New tensor names never collide with the model's own names."""
     taken = ["fold_window", "fold_window_next", "fold_kept", "fold_starts"]
     nodes = [helper.make_node("Neg", ["x"], [taken[0]])]
     nodes += [helper.make_node("Neg", [a], [b]) for a, b in pairwise(taken)]
@@ -396,7 +396,7 @@ def test_new_names_never_collide(tmp_path: Path) -> None:
 
 
 def test_windows_of_nodes_with_one_name_are_told_apart(tmp_path: Path) -> None:
-    """Names of nodes may repeat in a file and may be very long; those of windows do neither."""
+    """Windows of nodes with equal, very long names get unique, shorter names."""
     nodes = [
         buffer("x", "a", name="n" * 9999, buffer_size=2, buffer_dim=1, mode=RIGHT),
         buffer("a", "y", name="n" * 9999, buffer_size=4, buffer_dim=1, mode=RIGHT),
@@ -408,7 +408,7 @@ def test_windows_of_nodes_with_one_name_are_told_apart(tmp_path: Path) -> None:
 
 
 def test_a_missing_stride_means_the_frames_of_one_execute(tmp_path: Path) -> None:
-    """With several frames the default stride of 1 is impossible; the note says what is used."""
+    """A missing stride defaults to the frames per execution, with a note."""
     node = buffer(buffer_size=4, buffer_dim=1)
     rewritten = rewrite(model([node], [info("x", (1, 2, 2))]), tmp_path)
     assert rewritten.windows[0].kept.stride == 2
@@ -416,14 +416,14 @@ def test_a_missing_stride_means_the_frames_of_one_execute(tmp_path: Path) -> Non
 
 
 def test_quantized_windows_carry_a_note(tmp_path: Path) -> None:
-    """Zero frames of codes are zero only if the zero point is; the user is told."""
+    """A quantized window gets a note, since zero frames mean zero only at zero point 0."""
     node = buffer(buffer_size=4, buffer_dim=1)
     rewritten = rewrite(model([node], [info("x", (1, 1, 2), UINT8)]), tmp_path)
     assert "zero point" in rewritten.notes[0]
 
 
 def test_an_unknown_attribute_is_noted(tmp_path: Path) -> None:
-    """A misspelt attribute does not vanish without a word."""
+    """An unknown attribute of a Buffer is ignored with a note."""
     node = buffer(buffer_size=4, buffer_dim=1, strides=2)
     rewritten = rewrite(model([node], [info("x", (1, 1, 2))]), tmp_path)
     assert rewritten.notes == ("Buffer 'buffer_y': unknown attribute 'strides' was ignored",)
@@ -431,7 +431,7 @@ def test_an_unknown_attribute_is_noted(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("opset", [7, 9, 11, 12, 13, 20])
 def test_old_and_new_operator_sets_work(tmp_path: Path, opset: int) -> None:
-    """The shift is written in ops that the model's own operator set has."""
+    """The rewritten ops exist in the model's own operator set, from 7 to 20."""
     node = buffer(buffer_size=3, buffer_dim=1, mode=RIGHT)
     stream = Stream(rewrite(model([node], [info("x", (1, 1, 2))], opset=opset), tmp_path))
     definition = Definition(3, 1, RIGHT, 0, 1)
@@ -441,7 +441,7 @@ def test_old_and_new_operator_sets_work(tmp_path: Path, opset: int) -> None:
 
 
 def test_a_model_of_a_buffer_alone_gets_an_operator_set(tmp_path: Path) -> None:
-    """A file that imports only the vendor's domain, or not even that, can still be run."""
+    """A model without any operator set import still gets one and runs."""
     proto = model([buffer(buffer_size=3, buffer_dim=1)], [info("x", (1, 1, 2))])
     del proto.opset_import[:]
     rewritten = rewrite(proto, tmp_path)
@@ -449,7 +449,7 @@ def test_a_model_of_a_buffer_alone_gets_an_operator_set(tmp_path: Path) -> None:
 
 
 def test_free_dimensions_are_fixed_by_the_caller(tmp_path: Path) -> None:
-    """Named dimensions and whole shapes settle the window; the new file takes the same ones."""
+    """Open dimensions take the caller's sizes, for the rewrite and for loading."""
     node = buffer("x", "b", buffer_size=4, buffer_dim=1)
     nodes = [node, helper.make_node("Neg", ["b"], ["y"])]
     proto = model(nodes, [info("x", ("batch", 1, 8))])
@@ -459,14 +459,14 @@ def test_free_dimensions_are_fixed_by_the_caller(tmp_path: Path) -> None:
 
 
 def test_free_dimensions_are_named(tmp_path: Path) -> None:
-    """Without the numbers the answer is which ones are missing."""
+    """Without sizes, an open dimension is refused by name."""
     node = buffer(buffer_size=4, buffer_dim=1)
     with pytest.raises(FreeDimensions, match="batch"):
         rewrite(model([node], [info("x", ("batch", 1, 8))]), tmp_path)
 
 
 def test_shapes_behind_control_flow_are_found(tmp_path: Path) -> None:
-    """An If that shape inference does not see through is examined by running."""
+    """Shapes after an If are measured in a trial run."""
     branches = [
         helper.make_graph([helper.make_node(op, ["x"], [op])], op, [], [info(op, None)])
         for op in ("Neg", "Abs")
@@ -480,7 +480,7 @@ def test_shapes_behind_control_flow_are_found(tmp_path: Path) -> None:
 
 
 def test_external_weights_come_along(tmp_path: Path) -> None:
-    """The rewritten file stands alone, wherever it lies."""
+    """The rewritten file contains its external weights."""
     weight = np.arange(2048, dtype=np.float32).reshape(2, 1024)
     nodes = [
         buffer("x", "b", buffer_size=2, buffer_dim=0),
@@ -499,10 +499,10 @@ def test_external_weights_come_along(tmp_path: Path) -> None:
 
 
 def test_too_much_external_data_is_refused(tmp_path: Path) -> None:
-    """Weights that no single file can hold are named with their size."""
+    """External weights over 1.50 GiB are refused with that limit."""
     rows = MAX_MODEL_BYTES // 4096 + 1
     with (tmp_path / "w.bin").open("wb") as file:
-        file.truncate(rows * 4096)  # sparse: takes no room on disk
+        file.truncate(rows * 4096)  # sparse: takes no disk space
     nodes = [
         buffer("x", "b", buffer_size=2, buffer_dim=0),
         helper.make_node("MatMul", ["b", "w"], ["y"]),
@@ -515,20 +515,20 @@ def test_too_much_external_data_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_model_without_state_is_left_alone(tmp_path: Path) -> None:
-    """Nothing is parsed or written; even a file of another kind is handed back."""
+    """A model without state is returned unread and unchanged."""
     path = tmp_path / "m.onnx"
     path.write_bytes(b"not a model at all")
     assert rewrite_states(path, tmp_path / "missing", keep_rnn_state=True) == Rewritten(path)
 
 
 def test_a_mention_of_the_domain_is_no_state(tmp_path: Path) -> None:
-    """A model that imports the vendor's domain but has no Buffer keeps its file."""
+    """A model that imports the vendor's domain without a Buffer is returned unchanged."""
     proto = model([helper.make_node("Neg", ["x"], ["y"])], [info("x", (1,))])
     assert rewrite(proto, tmp_path).path == tmp_path / "m.onnx"
 
 
 def test_nothing_is_overwritten(tmp_path: Path) -> None:
-    """Rewriting into the model's own folder is refused, the model stays."""
+    """Rewriting into the model's own folder is refused, and the model is kept."""
     path = save(model([buffer(buffer_size=2, buffer_dim=0)], [info("x", (1, 2))]), tmp_path)
     before = path.read_bytes()
     with pytest.raises(OutputError, match="already exists"):
@@ -538,7 +538,7 @@ def test_nothing_is_overwritten(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_is_not_there_is_an_answer(tmp_path: Path) -> None:
-    """A folder that cannot be written to gives one sentence."""
+    """A missing output folder raises OutputError."""
     path = save(model([buffer(buffer_size=2, buffer_dim=0)], [info("x", (1, 2))]), tmp_path)
     with pytest.raises(OutputError, match="cannot be written"):
         rewrite_states(path, tmp_path / "missing")
@@ -572,7 +572,7 @@ def test_a_folder_that_is_not_there_is_an_answer(tmp_path: Path) -> None:
     ],
 )
 def test_bad_attributes_are_refused(tmp_path: Path, attributes: dict[str, Any], words: str) -> None:
-    """Each attribute outside of its range gives one sentence that names op and number."""
+    """A Buffer attribute outside its range is refused with the op's name and the number."""
     given = {"buffer_size": 4, "buffer_dim": 1, **attributes}
     node = buffer(**{name: value for name, value in given.items() if value is not None})
     reason = refused(model([node], [info("x", (1, 2, 300))]), tmp_path)
@@ -587,7 +587,7 @@ def test_bad_attributes_are_refused(tmp_path: Path, attributes: dict[str, Any], 
 def test_a_buffer_of_a_wrong_form_is_refused(
     tmp_path: Path, inputs: list[str], outputs: list[str]
 ) -> None:
-    """Missing inputs and surplus outputs are named."""
+    """A Buffer with missing inputs or extra outputs is refused."""
     node = helper.make_node(
         "Buffer", inputs, outputs, domain="qti_aisw", buffer_size=2, buffer_dim=0
     )
@@ -595,7 +595,7 @@ def test_a_buffer_of_a_wrong_form_is_refused(
 
 
 def test_an_empty_input_is_refused(tmp_path: Path) -> None:
-    """No frames can be counted where there are none."""
+    """A Buffer on an empty input is refused, since it adds no frames."""
     node = buffer(buffer_size=2, buffer_dim=0)
     assert "adds no frames" in refused(model([node], [info("x", (0, 2))]), tmp_path)
 
@@ -604,13 +604,13 @@ def test_an_empty_input_is_refused(tmp_path: Path) -> None:
     "reset", [info("r", [], FLOAT), info("r", [2], BOOL)], ids=["float", "two values"]
 )
 def test_reset_must_be_one_bool(tmp_path: Path, reset: onnx.ValueInfoProto) -> None:
-    """Any other input cannot say whether to clear the window."""
+    """A reset input that is not a single bool is refused."""
     node = buffer(reset="r", buffer_size=2, buffer_dim=0)
     assert "reset 'r'" in refused(model([node], [info("x", (1, 2)), reset]), tmp_path)
 
 
 def test_reset_must_come_from_outside(tmp_path: Path) -> None:
-    """A reset computed in the model is refused: the runtime must know it before it runs."""
+    """A reset that the model computes is refused, since the runtime needs it before the run."""
     nodes = [
         helper.make_node("Not", ["q"], ["r"]),
         buffer(reset="r", buffer_size=2, buffer_dim=0),
@@ -621,14 +621,14 @@ def test_reset_must_come_from_outside(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("mode", "opset", "need"), [(LEFT, 11, 12), (RIGHT, 8, 9)])
 def test_a_too_old_operator_set_is_named(tmp_path: Path, mode: int, opset: int, need: int) -> None:
-    """Where the model's operator set lacks an op, the sentence says which one has it."""
+    """An operator set without a needed op is refused with the first set that has it."""
     node = buffer(reset="r", buffer_size=2, buffer_dim=0, mode=mode)
     proto = model([node], [info("x", (1, 2)), info("r", [], BOOL)], opset=opset)
     assert f"needs ONNX operator set {need}" in refused(proto, tmp_path)
 
 
 def test_a_buffer_in_a_branch_is_refused(tmp_path: Path) -> None:
-    """State that advances only sometimes has no place in persistent memory."""
+    """A Buffer in a branch is refused, since its state would advance only at times."""
     node = buffer("x", "t", buffer_size=2, buffer_dim=0)
     then = helper.make_graph([node], "then", [], [info("t", None)])
     other = helper.make_graph(
@@ -640,13 +640,13 @@ def test_a_buffer_in_a_branch_is_refused(tmp_path: Path) -> None:
 
 
 def test_many_buffers_are_refused(tmp_path: Path) -> None:
-    """A graph of nothing but Buffers ends before it costs time."""
+    """A model with 300 Buffer ops is refused."""
     nodes = [buffer(f"t{i}", f"t{i + 1}", buffer_size=2, buffer_dim=0) for i in range(300)]
     assert "300 Buffer ops" in refused(model(nodes, [info("t0", (1, 2))], ["t300"]), tmp_path)
 
 
 def complaint(path: Path, out: Path) -> str:
-    """What is said about a file that is refused; nothing about one that is not."""
+    """Return the error about a file; empty if the file is accepted."""
     try:
         rewrite_states(path, out, keep_rnn_state=True)
     except QnnMemError as exc:
@@ -655,7 +655,7 @@ def complaint(path: Path, out: Path) -> str:
 
 
 def test_damaged_files_give_a_sentence(tmp_path: Path) -> None:
-    """Flipped bytes and cuts end in an answer or an error of ours, never in anything else."""
+    """A damaged file is rewritten or refused with a one-line QnnMemError."""
     node = buffer("x", "b", "r", buffer_size=4, buffer_dim=1, mode=LEFT)
     nodes = [node, helper.make_node("Neg", ["b"], ["y"])]
     blob = model(nodes, [info("x", (1, 1, 2)), info("r", [], BOOL)]).SerializeToString()
@@ -681,7 +681,7 @@ SEQUENCE = np.random.default_rng(7).standard_normal((10, 1, WIDTH)).astype(np.fl
 
 
 def cell(op: str, inputs: Sequence[str] = (), outputs: Sequence[str] = ("y",), **more: Any) -> Any:
-    """Make a recurrent node on x."""
+    """Return a recurrent node on x."""
     names = ["x", "w", "r", "b", *inputs]
     return helper.make_node(op, names, list(outputs), name="cell", hidden_size=HIDDEN, **more)
 
@@ -694,7 +694,7 @@ def recurrent(
     stored: Mapping[str, Array] | None = None,
     directions: int = 1,
 ) -> onnx.ModelProto:
-    """Put a recurrent model together, weights from a seed."""
+    """Return a recurrent model with seeded weights."""
     rng = np.random.default_rng(8)
     rows = HIDDEN * max(GATES.get(node.op_type, 0) for node in nodes)
     shapes = {"w": (directions, rows, WIDTH), "r": (directions, rows, HIDDEN)}
@@ -706,33 +706,33 @@ def recurrent(
 
 
 def frame_by_frame(stream: Stream) -> Array:
-    """Outputs of single-frame runs, put together."""
+    """Return the concatenated outputs of single-frame runs."""
     parts = [stream.run(x=SEQUENCE[at : at + 1]) for at in range(len(SEQUENCE))]
     return np.concatenate([part["y"] for part in parts if part is not None])
 
 
 @pytest.mark.parametrize("op", ["LSTM", "GRU"])
 def test_kept_state_continues_the_sequence(tmp_path: Path, op: str) -> None:
-    """Ten frames one by one give every bit of one run over the ten frames."""
+    """With kept state, ten single frames give the bits of one run over ten frames."""
     (whole,) = plain(recurrent([cell(op)], 10), x=SEQUENCE)
     stream = Stream(rewrite(recurrent([cell(op)]), tmp_path, keep_rnn_state=True))
     assert same(frame_by_frame(stream), whole)
 
 
 def test_kept_state_of_a_plain_rnn_continues_the_sequence(tmp_path: Path) -> None:
-    """The same for RNN within rounding: its kernel adds up a long input in another order."""
+    """With kept state, a plain RNN matches within rounding, since its kernel sums differently."""
     (whole,) = plain(recurrent([cell("RNN")], 10), x=SEQUENCE)
     stream = Stream(rewrite(recurrent([cell("RNN")]), tmp_path, keep_rnn_state=True))
     np.testing.assert_allclose(frame_by_frame(stream), whole, rtol=0, atol=1e-5)
 
 
 def test_state_is_only_kept_if_asked_for(tmp_path: Path) -> None:
-    """By default an RNN starts anew with each execute, as ONNX says."""
+    """Without `keep_rnn_state`, an RNN starts anew in each execution, as ONNX defines."""
     assert rewrite(recurrent([cell("LSTM")]), tmp_path) == Rewritten(tmp_path / "m.onnx")
 
 
 def test_the_state_of_an_lstm_is_two_pairs(tmp_path: Path) -> None:
-    """Hidden and cell state get names after the node and are planned into persistent memory."""
+    """An LSTM has two states, named after its node, in the persistent pool."""
     rewritten = rewrite(recurrent([cell("LSTM")]), tmp_path, keep_rnn_state=True)
     assert rewritten.states == (("cell_h", "cell_h_next"), ("cell_c", "cell_c_next"))
     plan = qnnmem.plan(
@@ -742,7 +742,7 @@ def test_the_state_of_an_lstm_is_two_pairs(tmp_path: Path) -> None:
 
 
 def test_a_last_state_that_is_read_stays_readable(tmp_path: Path) -> None:
-    """An output of the application keeps its name; the state gets a copy of its own."""
+    """A last state that is also a model output keeps its name; the state gets a copy."""
     proto = recurrent([cell("GRU", outputs=["y", "last"])], outputs=["y", "last"])
     rewritten = rewrite(proto, tmp_path, keep_rnn_state=True)
     assert rewritten.states == (("cell_h", "cell_h_next"),)
@@ -752,7 +752,7 @@ def test_a_last_state_that_is_read_stays_readable(tmp_path: Path) -> None:
 
 
 def test_zeros_by_any_road_are_a_start_from_zero(tmp_path: Path) -> None:
-    """Stored zeros, and zeros expanded to a computed shape, are replaced by kept state."""
+    """A start from stored or computed zeros is replaced by the kept state."""
     nodes = [
         helper.make_node("ConstantOfShape", ["shape"], ["blank"]),
         helper.make_node("Identity", ["blank"], ["c0"]),
@@ -765,7 +765,7 @@ def test_zeros_by_any_road_are_a_start_from_zero(tmp_path: Path) -> None:
 
 
 def test_state_that_is_explicit_already_is_left_alone(tmp_path: Path) -> None:
-    """A node fed from an input of the model keeps that; nothing is rewritten."""
+    """A node whose state comes from a model input is left unchanged, with a note."""
     proto = recurrent([cell("GRU", ["", "h"], ["y", "hn"])], outputs=["y", "hn"], inputs=["h"])
     rewritten = rewrite(proto, tmp_path, keep_rnn_state=True)
     assert (rewritten.path, rewritten.states) == (tmp_path / "m.onnx", ())
@@ -773,7 +773,7 @@ def test_state_that_is_explicit_already_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_a_start_from_other_numbers_is_left_alone(tmp_path: Path) -> None:
-    """State begins at zero, so a node with another start is not kept, and a note says so."""
+    """A node that starts from nonzero values is left unchanged, with a note."""
     stored = {"h0": np.ones((1, 1, HIDDEN), np.float32)}
     proto = recurrent([cell("GRU", ["", "h0"])], stored=stored)
     rewritten = rewrite(proto, tmp_path, keep_rnn_state=True)
@@ -783,13 +783,13 @@ def test_a_start_from_other_numbers_is_left_alone(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("way", "directions"), [("bidirectional", 2), ("reverse", 1)])
 def test_state_from_the_future_is_refused(tmp_path: Path, way: str, directions: int) -> None:
-    """A node that reads backwards cannot run frame by frame."""
+    """A node that reads the sequence backwards is refused."""
     proto = recurrent([cell("LSTM", direction=way)], directions=directions)
     assert "runs backwards" in refused(proto, tmp_path, keep_rnn_state=True)
 
 
 def test_an_rnn_in_a_branch_is_noted(tmp_path: Path) -> None:
-    """A node in a branch keeps no state, and the user hears of it."""
+    """An RNN in a branch keeps no state, and a note says so."""
     then = helper.make_graph([cell("GRU", outputs=["t"])], "then", [], [info("t", None)])
     other = helper.make_graph([cell("GRU", outputs=["e"])], "else", [], [info("e", None)])
     choose = helper.make_node("If", ["c"], ["z"], then_branch=then, else_branch=other)
@@ -803,7 +803,7 @@ def test_an_rnn_in_a_branch_is_noted(tmp_path: Path) -> None:
 
 
 def test_a_window_before_an_rnn_gates_its_state(tmp_path: Path) -> None:
-    """Hidden state moves once per full window, not once per frame."""
+    """Behind a window, the hidden state advances once per full window."""
     nodes = [buffer("f", "x", buffer_size=2, buffer_dim=0, stride=2), cell("GRU")]
     proto = recurrent(nodes)
     proto.graph.input[0].CopyFrom(info("f", (1, 1, WIDTH)))
@@ -818,7 +818,7 @@ def test_a_window_before_an_rnn_gates_its_state(tmp_path: Path) -> None:
 @pytest.mark.parametrize("op", ["LSTM", "GRU", "RNN"])
 @pytest.mark.parametrize("hidden", [0, -1, 1 << 40])
 def test_a_hostile_hidden_size_is_refused(tmp_path: Path, op: str, hidden: int) -> None:
-    """Sizes that no state can have end in a sentence."""
+    """A hidden size of 0, -1 or 2**40 is refused."""
     node = cell(op)
     next(found for found in node.attribute if found.name == "hidden_size").i = hidden
     assert refused(recurrent([node]), tmp_path, keep_rnn_state=True)

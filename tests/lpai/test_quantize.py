@@ -34,7 +34,7 @@ STATE = [("h", "h_new")]
 
 
 def weights(name: str, *shape: int) -> onnx.TensorProto:
-    """Make weights that depend on their name alone."""
+    """Return weights that depend only on their name."""
     random = numpy.random.default_rng(list(name.encode()))
     return numpy_helper.from_array(random.normal(0, 0.3, shape).astype("float32"), name)
 
@@ -42,7 +42,7 @@ def weights(name: str, *shape: int) -> onnx.TensorProto:
 def save(
     folder: Path, text: str, *stored: onnx.TensorProto, opset: int = 17, name: str = "model"
 ) -> Path:
-    """Write a model given in ONNX's text form, with further stored tensors."""
+    """Write a model in ONNX's text form, with extra stored tensors, and return its path."""
     domains = f'"" : {opset}, "com.microsoft": 1'
     model = onnx.parser.parse_model(f"<ir_version: 8, opset_import: [{domains}]> g {text}")
     model.graph.initializer.extend(stored)
@@ -52,7 +52,7 @@ def save(
 
 
 def convolutions(folder: Path, opset: int = 17) -> Path:
-    """Two convolutions with batch normalisation, activation and pooling."""
+    """Write two convolutions with batch normalisation, activation and pooling."""
     text = """(float[1,3,8,8] x) => (float[1,4,2,2] y) {
         a = Conv<pads=[1,1,1,1]>(x, w1, b1)
         n = BatchNormalization(a, s, b1, m, v)
@@ -67,7 +67,7 @@ def convolutions(folder: Path, opset: int = 17) -> Path:
 
 
 def chain(folder: Path) -> Path:
-    """Matrix products with the element-wise ops of a small language model between."""
+    """Write matrix products with element-wise ops between, as in a small language model."""
     text = """(float[2,8] x) => (float[2,5] y) {
         a = MatMul(x, w1)
         b = Add(a, b1)
@@ -82,7 +82,7 @@ def chain(folder: Path) -> Path:
 
 
 def recurrent(folder: Path) -> Path:
-    """A cell whose state the caller carries: its range is not that of its input."""
+    """Write a recurrent cell whose caller carries the state."""
     text = """(float[1,4] x, float[1,6] h) => (float[1,3] y, float[1,6] h_new) {
         a = MatMul(x, wx)
         b = MatMul(h, wh)
@@ -95,7 +95,7 @@ def recurrent(folder: Path) -> Path:
 
 
 def run(path: Path, feeds: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
-    """Run a model without optimisation."""
+    """Return the outputs of a run without optimisation."""
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     session = onnxruntime.InferenceSession(path, options, providers=["CPUExecutionProvider"])
@@ -104,24 +104,24 @@ def run(path: Path, feeds: dict[str, NDArray[Any]]) -> dict[str, NDArray[Any]]:
 
 
 def quantized(value: NDArray[Any], encoding: Quant, dtype: str) -> NDArray[Any]:
-    """Give the integers that stand for a float array."""
+    """Return the integers that represent a float array."""
     limits = numpy.iinfo(dtype)
     codes = numpy.round(value / encoding.scale) + encoding.zero_point
     return numpy.clip(codes, limits.min, limits.max).astype(dtype)
 
 
 def real(value: NDArray[Any], encoding: Quant) -> NDArray[Any]:
-    """Give the numbers that integers stand for."""
+    """Return the real values that integers represent."""
     return (value.astype("float32") - encoding.zero_point) * numpy.float32(encoding.scale)
 
 
 def kinds(model: Model) -> set[DType]:
-    """Find the types of everything that ops of a model write."""
+    """Return the types of all tensors that the model's ops write."""
     return {model.tensors[name].dtype for op in model.ops for name in op.outputs}
 
 
 class Made(NamedTuple):
-    """A model, its quantized copy, and what was said about it."""
+    """A model, its quantized copy, the result, and the progress lines."""
 
     path: Path
     out: Path
@@ -131,7 +131,7 @@ class Made(NamedTuple):
 
 @pytest.fixture(scope="module")
 def chain16(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    """Quantize the chain of matrix products once, to 16 bits."""
+    """Return the chain of matrix products, quantized to 16 bits."""
     folder = tmp_path_factory.mktemp("chain")
     path, out, said = chain(folder), folder / "out.onnx", list[str]()
     return Made(path, out, quantize_model(path, out, bits=16, progress=said.append), said)
@@ -142,7 +142,7 @@ def chain16(tmp_path_factory: pytest.TempPathFactory) -> Made:
 def test_a_quantized_model_computes_on_integers(
     make: Any, bits: Any, kind: DType, tmp_path: Path
 ) -> None:
-    """All that ops write is of the wanted type, graph outputs included, and LPAI would take it."""
+    """All ops and graph outputs of a quantized model have the requested integer type."""
     out = tmp_path / "out.onnx"
     result = quantize_model(make(tmp_path), out, bits=bits)
     model = load(out)
@@ -154,7 +154,7 @@ def test_a_quantized_model_computes_on_integers(
 
 
 def test_integers_mean_what_the_metadata_says(chain16: Made) -> None:
-    """Quantizing the input by hand and scaling the output back gives nearly the float result."""
+    """With the scales in the metadata, quantized runs give nearly the float result."""
     path, out, result, _ = chain16
     x = numpy.random.default_rng(5).normal(0, 1, (2, 8)).astype("float32").clip(-2, 2)
     codes = quantized(x, result.io["x"], "uint16")
@@ -165,7 +165,10 @@ def test_integers_mean_what_the_metadata_says(chain16: Made) -> None:
 
 
 def test_the_border_may_stay_float(tmp_path: Path) -> None:
-    """A quantize op then comes first, a dequantize op last; nobody quantizes that again."""
+    """With float IO, only the quantize and dequantize ops at the border are float.
+
+    Quantizing such a model again is refused.
+    """
     out = tmp_path / "out.onnx"
     quantize_model(chain(tmp_path), out, bits=8, integer_io=False)
     model = load(out)
@@ -184,7 +187,7 @@ def test_the_border_may_stay_float(tmp_path: Path) -> None:
 
 
 def test_a_model_without_one_operator_of_onnx_is_refused(tmp_path: Path) -> None:
-    """Trees and scalers: the quantizer's own words for that say nothing."""
+    """A model with only ai.onnx.ml operators is refused with that domain as the reason."""
     text = """<ir_version: 8, opset_import: ["ai.onnx.ml" : 3]> g (float[1,2] x) => (float[1,2] y)
         { y = ai.onnx.ml.Scaler <offset = [0.5, 1.5], scale = [2.0, 3.0]> (x) }"""
     path = tmp_path / "scaler.onnx"
@@ -196,7 +199,7 @@ def test_a_model_without_one_operator_of_onnx_is_refused(tmp_path: Path) -> None
 @pytest.mark.parametrize("bits", [8, 16])
 @pytest.mark.parametrize("opset", [9, 21])
 def test_old_and_new_operator_sets_work(opset: int, bits: Any, tmp_path: Path) -> None:
-    """Sets without the needed quantize op use the one of the com.microsoft domain."""
+    """Operator sets 9 and 21 both work; old sets use com.microsoft's quantize ops."""
     out = tmp_path / "out.onnx"
     quantize_model(convolutions(tmp_path, opset), out, bits=bits)
     assert classify(load(out)).is_quantized
@@ -205,7 +208,7 @@ def test_old_and_new_operator_sets_work(opset: int, bits: Any, tmp_path: Path) -
 
 
 def test_weights_are_signed_symmetric_and_per_tensor(chain16: Made) -> None:
-    """Each weight has one scale and the zero point 0, also next to 16-bit activations."""
+    """Weights are signed 8-bit with one scale and zero point 0, even beside 16-bit activations."""
     stored = {t.name: numpy_helper.to_array(t) for t in onnx.load(chain16.out).graph.initializer}
     assert stored["w1_quantized"].dtype == numpy.int8
     assert stored["w1_zero_point"] == 0
@@ -213,7 +216,7 @@ def test_weights_are_signed_symmetric_and_per_tensor(chain16: Made) -> None:
 
 
 def test_weights_of_16_bits_are_nearer_to_the_float_model(chain16: Made, tmp_path: Path) -> None:
-    """Wider weights cost bytes and lower the error."""
+    """16-bit weights reduce the error to less than a tenth."""
     wide = quantize_model(chain16.path, tmp_path / "out.onnx", bits=16, weight_bits=16)
     assert wide.worst_error is not None
     assert chain16.result.worst_error is not None
@@ -221,7 +224,7 @@ def test_weights_of_16_bits_are_nearer_to_the_float_model(chain16: Made, tmp_pat
 
 
 def test_the_same_seed_gives_the_same_bytes(chain16: Made, tmp_path: Path) -> None:
-    """Nothing but seed and model reaches the file."""
+    """The quantized file depends only on the model and the seed."""
     same, other = tmp_path / "same.onnx", tmp_path / "other.onnx"
     quantize_model(chain16.path, same, bits=16)
     quantize_model(chain16.path, other, bits=16, seed=1)
@@ -231,7 +234,7 @@ def test_the_same_seed_gives_the_same_bytes(chain16: Made, tmp_path: Path) -> No
 
 @pytest.mark.parametrize("bits", [8, 16])
 def test_a_state_has_one_meaning_at_both_ends(bits: Any, tmp_path: Path) -> None:
-    """Bytes of the state output, fed back as they are, follow the float model for ten frames."""
+    """A state has one scale at both ends, so its bytes can be fed back for ten frames."""
     path, out = recurrent(tmp_path), tmp_path / "out.onnx"
     result = quantize_model(path, out, bits=bits, states=STATE)
     assert result.io["h"] == result.io["h_new"]
@@ -246,7 +249,7 @@ def test_a_state_has_one_meaning_at_both_ends(bits: Any, tmp_path: Path) -> None
 
 
 def test_a_state_that_shares_the_scale_of_another_tensor_is_requantized(tmp_path: Path) -> None:
-    """Where onnxruntime gives an op's output the scale of its input, the state is converted."""
+    """A state tied to another tensor's scale is requantized, with a note."""
     text = """(float[1,4] x, float[4,1] h) => (float[4,1] y, float[4,1] h_new) {
         s = Mul(x, k)
         y = Tanh(h)
@@ -263,7 +266,7 @@ def test_a_state_that_shares_the_scale_of_another_tensor_is_requantized(tmp_path
 
 
 def test_a_relu_behind_a_state_still_cuts(tmp_path: Path) -> None:
-    """The range of a state may reach below zero; its Relu must not vanish into the range."""
+    """A Relu on a state still clips at zero, even if the state's range goes below."""
     text = "(float[1,4] x, float[1,4] h) => (float[1,4] h_new) { a = Add(x, h) h_new = Relu(a) }"
     data = tmp_path / "data"
     data.mkdir()
@@ -276,7 +279,7 @@ def test_a_relu_behind_a_state_still_cuts(tmp_path: Path) -> None:
 
 
 def test_a_recurrent_op_is_quantized_at_its_ends(tmp_path: Path) -> None:
-    """An LSTM reads and writes integers, its weights are 8-bit, and a note says what is not."""
+    """An LSTM reads and writes integers with 8-bit weights; a note names its float part."""
     text = """(float[3,1,4] x, float[1,1,2] h, float[1,1,2] c) =>
         (float[1,1,2] h_new, float[1,1,2] c_new) {
         y, h_new, c_new = LSTM<hidden_size=2>(x, w, r, b, , h, c)
@@ -293,7 +296,7 @@ def test_a_recurrent_op_is_quantized_at_its_ends(tmp_path: Path) -> None:
 
 
 def test_what_stays_float_is_said(tmp_path: Path) -> None:
-    """Branches are not quantized inside; the note says so and the verdict names an op in them."""
+    """Ops inside branches stay float, and the notes and the verdict say so."""
     text = """(float[2] x, bool c) => (float[2] y) {
         a = Tanh(x)
         y = If(c) <then_branch = t () => (float[2] p) { p = Exp(a) },
@@ -307,7 +310,7 @@ def test_what_stays_float_is_said(tmp_path: Path) -> None:
 
 
 def test_infinite_constants_do_not_spoil_scales(tmp_path: Path) -> None:
-    """A maximum with minus infinity stays what it was."""
+    """An infinite constant is replaced, so that it does not distort the scale."""
     low = numpy_helper.from_array(numpy.array(-numpy.inf, "float32"), "low")
     path = save(tmp_path, "(float[2,4] x) => (float[2,4] y) { y = Max(x, low) }", low)
     result = quantize_model(path, tmp_path / "out.onnx", bits=8)
@@ -317,7 +320,7 @@ def test_infinite_constants_do_not_spoil_scales(tmp_path: Path) -> None:
 
 
 def test_a_mask_ends_one_range_below_the_values() -> None:
-    """The result of the masking op is widened by as much, on that side only."""
+    """An infinite mask value becomes one range below the values, and the result's range widens."""
     mask = numpy.array([0, -3.4e38], "float32")
     graph = helper.make_graph([helper.make_node("Add", ["x", "m"], ["y"])], "g", [], [])
     graph.initializer.append(numpy_helper.from_array(mask, "m"))
@@ -328,14 +331,14 @@ def test_a_mask_ends_one_range_below_the_values() -> None:
 
 
 def test_ranges_count_finite_values_only() -> None:
-    """Infinities, masks and NaN are no part of a range; without other values it is empty."""
+    """Ranges ignore infinities, mask values and NaN."""
     values = numpy.array([1.5, -numpy.inf, numpy.nan, 3.4e38, -2.0], "float32")
     assert range_of(values) == ValueRange(-2.0, 1.5)
     assert range_of(values[1:4]) == ValueRange(0.0, 0.0)
 
 
 def test_a_bias_of_two_ops_is_copied_under_a_free_name(tmp_path: Path) -> None:
-    """A tensor that has the name of the copy already stays what it is."""
+    """A bias that two ops share is copied under a name that is not in use."""
     text = """(float[1,3,4,4] x) => (float[1,4,4,4] y) {
         b0 = Conv<kernel_shape=[1,1]>(x, w, b)
         b1 = Conv<kernel_shape=[1,1]>(b0, v, b)
@@ -348,7 +351,7 @@ def test_a_bias_of_two_ops_is_copied_under_a_free_name(tmp_path: Path) -> None:
 
 
 def test_an_output_that_is_read_again_becomes_integer_too(tmp_path: Path) -> None:
-    """Other readers of a graph output get their own dequantize node."""
+    """A graph output that another op reads becomes an integer tensor too."""
     text = "(float[1,4] x) => (float[1,4] y, float[1,4] z) { y = Tanh(x) z = Exp(y) }"
     out = tmp_path / "out.onnx"
     result = quantize_model(save(tmp_path, text), out, bits=8)
@@ -357,20 +360,20 @@ def test_an_output_that_is_read_again_becomes_integer_too(tmp_path: Path) -> Non
 
 
 def test_random_ranges_are_called_random(chain16: Made) -> None:
-    """Without calibration data the result says so first."""
+    """Without calibration data, the first note says that the ranges are random."""
     assert chain16.result.seeded_random
     assert chain16.result.samples == 8
     assert "random" in chain16.result.notes[0]
 
 
 def test_progress_is_told(chain16: Made) -> None:
-    """The caller hears about every sample."""
+    """The progress callback gets each sample and the final comparison."""
     assert chain16.said[:8] == [f"calibrating sample {number} of 8" for number in range(1, 9)]
     assert chain16.said[-1] == "comparing with the float model"
 
 
 def test_weights_may_lie_in_a_file_of_their_own(tmp_path: Path) -> None:
-    """External data is read; the result is one file that equals that of the model in one piece."""
+    """External weights give the same quantized file as weights inside the model."""
     model = onnx.load(chain(tmp_path))
     path, outs = tmp_path / "split.onnx", [tmp_path / "1.onnx", tmp_path / "2.onnx"]
     quantize_model(tmp_path / "model.onnx", outs[0], bits=8)
@@ -380,14 +383,14 @@ def test_weights_may_lie_in_a_file_of_their_own(tmp_path: Path) -> None:
 
 
 def test_free_dimensions_are_fixed_first(tmp_path: Path) -> None:
-    """Dimensions given by name are numbers in the result."""
+    """Open dimensions are fixed before quantization."""
     path = save(tmp_path, "(float[n,4] x) => (float[n,4] y) { y = Tanh(x) }")
     quantize_model(path, tmp_path / "out.onnx", bits=8, dims={"n": 3})
     assert load(tmp_path / "out.onnx").tensors["x"].shape == (3, 4)
 
 
 def test_the_file_gives_way_to_the_result_only_when_it_is_whole(tmp_path: Path) -> None:
-    """A model that fails leaves no file, and a folder that is not there is named."""
+    """A failed quantization leaves no file, and a missing folder is named."""
     path = chain(tmp_path)
     with pytest.raises(OutputError, match="cannot be written: No such file"):
         quantize_model(path, tmp_path / "no" / "out.onnx", bits=8)
@@ -405,20 +408,20 @@ def test_the_file_gives_way_to_the_result_only_when_it_is_whole(tmp_path: Path) 
     ],
 )
 def test_impossible_wishes_are_refused(options: Any, message: str, tmp_path: Path) -> None:
-    """Widths and states that cannot be are named."""
+    """An unsupported width or an invalid state pair raises UsageError."""
     with pytest.raises(UsageError, match=message):
         quantize_model(chain(tmp_path), tmp_path / "out.onnx", **options)
 
 
 def test_results_are_frozen() -> None:
-    """The scales in a result cannot be changed."""
+    """The scales in a result are read-only."""
     result = QuantizeResult((), 1, False, None, {"x": Quant(1.0, 0)})
     with pytest.raises(TypeError):
         result.io["x"] = Quant(2.0, 0)  # type: ignore[index]  # that is the point
 
 
 def test_calibration_data_sets_the_ranges(tmp_path: Path) -> None:
-    """The scale of an input covers exactly what the samples hold; states need no data."""
+    """The calibration samples alone set an input's range; a state needs no samples."""
     data = tmp_path / "data"
     data.mkdir()
     for number, value in enumerate((-4.0, 6.2)):
@@ -432,7 +435,7 @@ def test_calibration_data_sets_the_ranges(tmp_path: Path) -> None:
 
 
 def test_bad_calibration_data_stops_quantizing(tmp_path: Path) -> None:
-    """The sentence of the child program arrives as it is, and no file is left."""
+    """Wrong calibration data raises UsageError and leaves no file."""
     data = tmp_path / "data"
     data.mkdir()
     numpy.save(data / "a.npy", numpy.ones((9, 8), "float32"))
@@ -442,7 +445,7 @@ def test_bad_calibration_data_stops_quantizing(tmp_path: Path) -> None:
 
 
 def fading(folder: Path) -> Path:
-    """A product whose first weight leaves 8 bits nothing for the others, which alone are used."""
+    """Write a product with one large weight, which leaves no precision for the used weights."""
     values = numpy.full((4, 4), 1e-3, "float32")
     values[0, 0] = 1.0
     text = "(float[1,4] x) => (float[1,3] y) { a = MatMul(x, w) y = Slice(a, from, to, axis) }"
@@ -452,7 +455,7 @@ def fading(folder: Path) -> Path:
 
 
 def test_what_helps_against_a_large_error_was_tried(tmp_path: Path) -> None:
-    """Errors of wider numbers are measured, and equal those of a model made with them."""
+    """For a large error, wider types are tried, and their errors equal those of a real run."""
     model, out = fading(tmp_path), tmp_path / "out.onnx"
     poor = quantize_model(model, out, bits=8)
     assert poor.worst_error is not None
@@ -480,19 +483,19 @@ def test_what_helps_against_a_large_error_was_tried(tmp_path: Path) -> None:
 
 
 def widths(tried: TriedWidths) -> tuple[int, int]:
-    """Bits of activations and of weights."""
+    """Return the bits of activations and of weights."""
     return tried.bits, tried.weight_bits
 
 
 def test_nothing_is_tried_where_the_error_is_small(chain16: Made) -> None:
-    """Advice that nobody needs costs nothing."""
+    """With a small error, no wider types are tried."""
     assert chain16.result.tried == ()
 
 
 def test_advice_takes_no_time_that_the_work_needs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where one more try would not be soon done, none is made."""
+    """Without enough time left, no wider types are tried."""
     monkeypatch.setattr(quantize, "_ADVICE_S", 0.0)
     assert quantize_model(fading(tmp_path), tmp_path / "out.onnx", bits=8).tried == ()
 
@@ -500,7 +503,7 @@ def test_advice_takes_no_time_that_the_work_needs(
 def test_a_child_that_ends_while_it_looks_for_advice_has_done_its_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The model was handed over before."""
+    """If the child ends during these trials, the quantized model is still written."""
     monkeypatch.setattr(ChildProcess, "receive", receive_no_advice(ChildProcess.receive))
     out = tmp_path / "out.onnx"
     assert quantize_model(fading(tmp_path), out, bits=8).tried == ()
@@ -508,7 +511,7 @@ def test_a_child_that_ends_while_it_looks_for_advice_has_done_its_work(
 
 
 def receive_no_advice(receive: Any) -> Any:
-    """Receive as before, but None in place of advice, as from a child that is gone."""
+    """Return a receive function that gives None instead of advice, as after a child's exit."""
 
     def instead(child: ChildProcess, *wanted: Any) -> Any:
         frame = receive(child, *wanted)

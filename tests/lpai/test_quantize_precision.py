@@ -10,7 +10,7 @@ from qnnmem.lpai.quantize.precision import classify, float_tensors
 
 
 def model(*ops: tuple[str, str, str], floats: str, inputs: str = "x", outputs: str = "y") -> Model:
-    """Build a model of ops (type, reads, writes) with one-letter tensors, named ones float."""
+    """Return a model of ops (type, reads, writes) with one-letter tensors; `floats` are float."""
     views = {"Reshape": Effect.VIEW}
     built = [
         Op(f"{kind}_{k}", kind, tuple(old), tuple(new), views.get(kind, Effect.COMPUTE))
@@ -42,7 +42,7 @@ def model(*ops: tuple[str, str, str], floats: str, inputs: str = "x", outputs: s
 def test_floats_are_allowed_at_the_border_only(
     ops: Sequence[tuple[str, str, str]], floats: str, wrong: Sequence[str]
 ) -> None:
-    """What computes on floats is named in order; what only brings them in or out is not."""
+    """An op that computes with floats is listed; one that only converts at the border is not."""
     found = classify(model(*ops, floats=floats))
     assert [op.type for op in found.float_ops] == [
         w.replace("Dequant", "DequantizeLinear") for w in wrong
@@ -51,7 +51,7 @@ def test_floats_are_allowed_at_the_border_only(
 
 
 def test_float_constants_do_not_count() -> None:
-    """Scales are float in every quantized model."""
+    """Float constants, such as scales, do not make a model float."""
     plain = model(("Conv", "xs", "y"), floats="s")
     stored = replace(plain, constants=("s",))
     assert not classify(plain).is_quantized
@@ -60,7 +60,7 @@ def test_float_constants_do_not_count() -> None:
 
 
 def test_branches_count_with_what_they_capture() -> None:
-    """A float op inside of a body is found, and so is one that reads a float from outside."""
+    """A float op in a body counts, and so does an op that captures a float."""
     body = model(("Exp", "a", "b"), floats="", inputs="", outputs="b")
     outer = model(("QuantizeLinear", "x", "y"), floats="xa")
     ops = (*outer.ops, Op("if", "If", ("a",), ("z",), bodies=(body,)))
@@ -74,7 +74,7 @@ def _float(name: str) -> dict[str, Tensor]:
 
 
 def test_the_verdict_counts_and_names_the_first() -> None:
-    """One sentence says how many and which; a hostile name is escaped."""
+    """The verdict counts the float ops and names the first ones, with names escaped."""
     ops = [("Exp", "x", "a"), ("Exp", "a", "b"), ("Exp", "b", "c"), ("Exp", "c", "y")]
     found = classify(model(*ops, floats="xabcy"))
     assert found.sentence.startswith("4 of 4 ops compute in floating point: 'Exp_0' (Exp), ")

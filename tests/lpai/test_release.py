@@ -1,4 +1,4 @@
-"""After QnnContext_free everything that was handed over is the application's alone."""
+"""After `QnnContext_free`, all memory belongs to the application alone."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ POOLS = {
 
 @pytest.mark.parametrize("option", POOLS)
 def test_a_pool_can_be_closed_after_the_context(option: GraphOption) -> None:
-    """The graph and a view of its scratch still exist."""
+    """Scratch and persistent memory can be closed after the context is freed."""
     client = Client().give_scratch().give_persistent()
     size = client.need(POOLS[option])
     pool = mmap.mmap(-1, size)
@@ -36,7 +36,7 @@ def test_a_pool_can_be_closed_after_the_context(option: GraphOption) -> None:
 
 @pytest.mark.parametrize("graph", ["plain", "counter"])
 def test_a_binary_can_be_closed_after_the_context(graph: str) -> None:
-    """Constants are views of it as long as the context lives."""
+    """The binary can be closed after the context is freed, though constants were views of it."""
     content = binary()
     memory = mmap.mmap(-1, len(content))
     memory[: len(content)] = content
@@ -50,7 +50,7 @@ def test_a_binary_can_be_closed_after_the_context(graph: str) -> None:
 
 
 def test_a_bytearray_can_grow_after_the_context() -> None:
-    """It was scratch."""
+    """A bytearray used as scratch can grow after the context is freed."""
     client = Client("plain")
     size = client.need(GraphProperty.GET_PROP_SCRATCH_MEM_SIZE)
     block = bytearray(size + 64)

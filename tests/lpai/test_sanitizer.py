@@ -1,4 +1,4 @@
-"""The sanitiser notices what happens in memory, whoever did it."""
+"""The sanitizer reports every wrong memory access, by the plan or by another writer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from qnnmem.units import Bytes, Offset
 
 
 def diamond(bench: Any, **options: Any) -> Parts:
-    """Compile four ops, the first of which is needed again at the end."""
+    """Return four compiled ops; the last one reads the first one's result again."""
     nodes = [
         bench.node("Conv", ["x", "w"], ["a"], pads=[1, 1, 1, 1]),
         bench.node("Softmax", ["a"], ["b"]),
@@ -35,7 +35,7 @@ def diamond(bench: Any, **options: Any) -> Parts:
 
 
 def counter(bench: Any) -> Parts:
-    """Compile an accumulator: three floats of state, so there is a gap behind them."""
+    """Return a running sum with three floats of state and a gap after them."""
     nodes = [bench.node("Add", ["h", "x"], ["n"]), bench.node("Neg", ["n"], ["y"])]
     proto = bench.model(nodes, {"x": [3], "h": [3]}, ["n", "y"])
     parts: Parts = bench.compile(proto, states=(("h", "n"),))
@@ -43,13 +43,13 @@ def counter(bench: Any) -> Parts:
 
 
 def rules(memory: Any, bench: Any) -> list[str]:
-    """Rules broken in one execution."""
+    """Return the rules that one execution breaks."""
     _, outcome = memory.run(bench.noise(memory.graph))
     return [found.rule for found in outcome.findings]
 
 
 def interfere(monkeypatch: pytest.MonkeyPatch, when: str, work: Callable[[], None]) -> None:
-    """Let another party act right after the op that writes `when`."""
+    """Call `work` right after the op that writes `when`."""
     original = Stage.run
 
     def run(stage: Stage) -> None:
@@ -61,7 +61,7 @@ def interfere(monkeypatch: pytest.MonkeyPatch, when: str, work: Callable[[], Non
 
 
 def test_all_but_the_outputs_is_poison_after_a_watched_run(bench: Any) -> None:
-    """Bytes of dead tensors, padding and gaps do not keep their value."""
+    """After a watched run, all scratch except the outputs holds the poison value."""
     memory = bench.Memory(diamond(bench))
     assert rules(memory, bench) == []
     left = memory.scratch.copy()
@@ -73,7 +73,7 @@ def test_all_but_the_outputs_is_poison_after_a_watched_run(bench: Any) -> None:
 
 
 def test_only_the_first_run_in_new_memory_is_watched(bench: Any) -> None:
-    """Later runs go through in one piece; other scratch is watched again."""
+    """Only the first run in new scratch is watched op by op; replaced scratch is watched again."""
     memory = bench.Memory(diamond(bench))
     seen = []
     for _ in range(3):
@@ -81,13 +81,13 @@ def test_only_the_first_run_in_new_memory_is_watched(bench: Any) -> None:
         seen.append(len(memory.execution._strays))
     memory.replace_scratch()
     watch = memory.execution._watch()
-    assert seen == [4, 5, 5]  # four single ops, then all of them at once
+    assert seen == [4, 5, 5]  # four single ops, then all ops at once
     assert watch is not None
 
 
 @pytest.mark.parametrize("victim", ["b", "c"])
 def test_a_tensor_laid_over_a_live_one_is_found(bench: Any, victim: str) -> None:
-    """The op that writes and the tensor that suffers are named."""
+    """A tensor placed over a live one gives X1 with the writing op and the damaged tensor."""
     parts = diamond(bench)
     broken = bench.moved(parts, **{victim: parts.graph.buffer_of["a"].offset})
     _, outcome = bench.Memory(broken).run(bench.noise(parts.graph))
@@ -98,7 +98,7 @@ def test_a_tensor_laid_over_a_live_one_is_found(bench: Any, victim: str) -> None
 
 
 def test_bytes_alone_betray_an_overlap(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Even if addresses were not compared, the sum of what is read would not match."""
+    """An overlap is also found by checksums alone, without comparing addresses."""
     parts = diamond(bench)
     broken = bench.moved(parts, c=parts.graph.buffer_of["a"].offset + 64)
     monkeypatch.setattr("qnnmem.lpai.runtime.sanitizer.Sanitizer._check_owners", lambda *_: None)
@@ -107,7 +107,7 @@ def test_bytes_alone_betray_an_overlap(bench: Any, monkeypatch: pytest.MonkeyPat
 
 
 def test_an_early_output_must_survive(bench: Any) -> None:
-    """A model output spoilt before the end is found, even where only its last bytes are."""
+    """A model output that a later op damages in part gives X1."""
     nodes = [bench.node("Softmax", ["x"], ["b"]), bench.node("Softmax", ["b"], ["y"])]
     proto = bench.model(nodes, {"x": [1, 50]}, ["b", "y"])
     parts = bench.compile(proto)
@@ -116,7 +116,7 @@ def test_an_early_output_must_survive(bench: Any) -> None:
 
 
 def test_outputs_of_one_op_must_not_share(bench: Any) -> None:
-    """Two results laid over each other are found although nobody sees them apart."""
+    """Two overlapping results of one op give X1."""
     nodes = [
         bench.node("Split", ["x"], ["a", "b"]),
         bench.node("Sub", ["a", "b"], ["y"]),
@@ -127,14 +127,14 @@ def test_outputs_of_one_op_must_not_share(bench: Any) -> None:
 
 
 def test_an_op_must_not_write_over_what_it_reads(bench: Any) -> None:
-    """A result laid over the op's own input is found, though that dies there."""
+    """A result that overlaps the op's own input gives X1, even if the input dies there."""
     parts = diamond(bench)
     broken = bench.moved(parts, c=int(parts.graph.buffer_of["b"].offset))
     assert rules(bench.Memory(broken), bench)[0] == "X1"
 
 
 def test_findings_are_bounded(bench: Any) -> None:
-    """One wrong place in a long model does not flood the user."""
+    """The findings of one execution stop at a limit."""
     nodes = [bench.node("Softmax", [f"t{i}"], [f"t{i + 1}"]) for i in range(60)]
     parts = bench.compile(bench.model(nodes, {"t0": [1, 64]}, ["t60"]))
     offsets = {buffer.name: 0 for buffer in parts.graph.buffers}
@@ -145,7 +145,7 @@ def test_findings_are_bounded(bench: Any) -> None:
 
 
 def test_a_write_into_dead_scratch_is_found(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bytes of a tensor that died are nobody's: X3 with the offset."""
+    """A write into the bytes of a dead tensor gives X3 with its offset."""
     memory = bench.Memory(diamond(bench))
     alive = {memory.graph.buffer_of[name].offset // 704 for name in ("a", "b")}
     offset = 704 * next(slot for slot in range(3) if slot not in alive) + 7
@@ -165,7 +165,7 @@ def test_a_write_into_dead_scratch_is_found(bench: Any, monkeypatch: pytest.Monk
 def test_a_write_into_padding_is_found(
     bench: Any, monkeypatch: pytest.MonkeyPatch, step: str
 ) -> None:
-    """The bytes between a tensor's end and the next 64 belong to no tensor at any time."""
+    """A write into the padding after a tensor gives X3."""
     memory = bench.Memory(diamond(bench))
     place = memory.graph.buffer_of["y"]
 
@@ -177,7 +177,7 @@ def test_a_write_into_padding_is_found(
 
 
 def test_a_write_into_a_live_tensor_is_found(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What an op reads is what was written, or it is X1."""
+    """A write into a live tensor gives X1 when an op reads the tensor."""
     memory = bench.Memory(diamond(bench))
 
     def scribble() -> None:
@@ -191,7 +191,7 @@ def test_a_write_into_a_live_tensor_is_found(bench: Any, monkeypatch: pytest.Mon
 def test_a_write_between_states_is_found(
     bench: Any, monkeypatch: pytest.MonkeyPatch, watched: bool
 ) -> None:
-    """A gap of persistent memory written during any execution is X6, once."""
+    """A write into a gap between states gives one X6."""
     memory = bench.Memory(counter(bench))
     if not watched:
         assert rules(memory, bench) == []
@@ -206,7 +206,7 @@ def test_a_write_between_states_is_found(
 
 
 def test_scratch_between_executions_is_nobodys(bench: Any) -> None:
-    """Anybody may use scratch while the graph does not execute: no finding, the same result."""
+    """A write into scratch between executions gives no finding and does not change results."""
     memory = bench.Memory(diamond(bench))
     feeds = bench.noise(memory.graph)
     expected, _ = memory.run(feeds)
@@ -219,13 +219,13 @@ def test_scratch_between_executions_is_nobodys(bench: Any) -> None:
 
 @pytest.fixture
 def session(bench: Any, tmp_path: Path) -> Any:
-    """Open the accumulator the short way; its pools stand between guard zones."""
+    """Yield a session of the running sum whose pools have guard zones."""
     with bench.open(bench.context(counter(bench)), tmp_path) as opened:
         yield opened
 
 
 def spill(buffer: HeapBuffer, where: int) -> None:
-    """Write one byte at an offset that may lie outside a buffer."""
+    """Write one byte at an offset, possibly outside the buffer."""
     assert -GUARD_BYTES <= where < buffer.size + GUARD_BYTES
     buffer._storage[buffer._start + where] = 1
 
@@ -235,7 +235,7 @@ def spill(buffer: HeapBuffer, where: int) -> None:
 def test_a_write_beside_a_pool_is_found(
     session: Any, monkeypatch: pytest.MonkeyPatch, pool: int, side: str, inside: bool
 ) -> None:
-    """Guard zones on both sides tell of a byte written outside, in or between executions."""
+    """A write beside a pool gives X2 with its side, during or between executions."""
     buffer = session._buffers[pool]
     feeds = {"x": np.ones(3, np.float32)}
     session.run(feeds)
@@ -252,7 +252,7 @@ def test_a_write_beside_a_pool_is_found(
 
 
 def test_state_changed_between_executions_is_found(session: Any) -> None:
-    """Somebody else's write into persistent memory is X6, in a state or in a gap."""
+    """A write into the persistent pool between executions gives X6."""
     feeds = {"x": np.ones(3, np.float32)}
     for offset in (0, 20):
         session.run(feeds)
@@ -263,7 +263,7 @@ def test_state_changed_between_executions_is_found(session: Any) -> None:
 
 
 def test_reset_and_restore_are_not_strangers(session: Any) -> None:
-    """The owner may change its state: no finding."""
+    """`reset` and `restore` change the state without a finding."""
     feeds = {"x": np.ones(3, np.float32)}
     session.run(feeds)
     saved = session.snapshot()
@@ -278,7 +278,7 @@ def test_reset_and_restore_are_not_strangers(session: Any) -> None:
 
 
 def broken_places(parts: Parts) -> list[tuple[PlacedBuffer, PlacedBuffer]]:
-    """Every way to move one scratch buffer by one step onto another that is alive with it."""
+    """Return every move of one scratch buffer by one step onto another live buffer."""
     tensors = parts.graph.model.tensors
     inside = [b for b in parts.graph.buffers if b.pool is Pool.SCRATCH]
     found = []
@@ -299,7 +299,7 @@ def broken_places(parts: Parts) -> list[tuple[PlacedBuffer, PlacedBuffer]]:
 
 
 def random_parts(bench: Any, rng: random.Random) -> Parts:
-    """Compile a small network of convolutions, sums and splits."""
+    """Return a small compiled network of convolutions, sums and splits."""
     known, nodes = ["x"], []
     for k in range(8):
         kind = rng.choice(["Conv", "Add", "Split", "Relu"])
@@ -324,7 +324,7 @@ def random_parts(bench: Any, rng: random.Random) -> Parts:
 
 
 def test_broken_plans_are_noticed_while_they_run(bench: Any) -> None:
-    """With the check before the run left out, the watched run notices every one of 60 trials."""
+    """Even without the check before the run, the sanitizer reports each wrong plan."""
     rng = random.Random(3)  # noqa: S311 - trials, no secrets
     noticed = trials = 0
     for _ in range(6):
@@ -346,7 +346,7 @@ def test_broken_plans_are_noticed_while_they_run(bench: Any) -> None:
 
 
 def test_a_collision_is_described(bench: Any) -> None:
-    """A finding about a plan names op, tensors, bytes and place."""
+    """The finding about a wrong plan names op, tensors, bytes and pool."""
     parts = diamond(bench)
     broken = bench.moved(parts, c=int(parts.graph.buffer_of["a"].offset))
     found = describe(next(iter(collisions(broken.graph))))

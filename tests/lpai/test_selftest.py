@@ -32,12 +32,12 @@ OTHERS = [
 ]
 
 
-SEEN: set[tuple[str, int]] = set()  # rules and codes that the cases provoke
+SEEN: set[tuple[str, int]] = set()  # the rules and codes that the cases provoke
 
 
 @pytest.fixture(scope="module")
 def outcomes() -> dict[ContractCase, str]:
-    """What each case of the suite says; the codes that it provokes are noted."""
+    """Return the outcome of each case, and record the codes that it provokes."""
     fail = Backend.fail
 
     def watched(self: Backend, code: int, found: Finding) -> None:
@@ -53,31 +53,31 @@ def outcomes() -> dict[ContractCase, str]:
 def test_the_runtime_does_what_the_contract_says(
     case: ContractCase, outcomes: dict[ContractCase, str]
 ) -> None:
-    """Each case of the suite goes as promised."""
+    """Every case of the self-test has the outcome that the contract states."""
     assert outcomes[case] == ""
 
 
 @pytest.mark.parametrize("rule", rules())
 def test_cases_expect_only_codes_of_their_rule(rule: str) -> None:
-    """What a case calls right is what the table of rules promises."""
+    """A case expects only codes that the table lists for its rule."""
     expected = {code for case in CASES if case.rule == rule for code in case.codes}
     assert expected <= set(rules()[rule].codes)
 
 
 @pytest.mark.parametrize("rule", [*CONTRACT, *OTHERS])
 def test_every_rule_is_kept_and_broken(rule: str) -> None:
-    """No rule goes without a client that keeps it and one that does not."""
+    """Every rule has a case that keeps it and a case that breaks it."""
     assert {case.breaks for case in CASES if case.rule == rule} == {True, False}
 
 
 def test_titles_tell_cases_apart() -> None:
-    """Two cases of one rule have different titles."""
+    """Cases of one rule have different titles."""
     assert len({(case.rule, case.title) for case in CASES}) == len(CASES)
 
 
 @pytest.mark.usefixtures("outcomes")
 def test_answers_are_those_of_the_rules() -> None:
-    """Every code that a case provokes is among the codes that its rule promises."""
+    """Every code that a case provokes is listed for its rule."""
     assert len(SEEN) > 30
     assert [pair for pair in sorted(SEEN) if pair[1] not in rules()[pair[0]].codes] == []
 
@@ -98,7 +98,7 @@ BROKEN_RUNTIMES = {
 
 @pytest.mark.parametrize("rule", BROKEN_RUNTIMES)
 def test_a_runtime_that_looks_away_fails(rule: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the check behind a rule the suite does not pass."""
+    """If a check of the runtime is disabled, the self-test of its rule fails."""
     home, method = BROKEN_RUNTIMES[rule]
     monkeypatch.setattr(home, method, lambda *_arguments: ())
     (row,) = selftest.run_cases(case for case in CASES if case.rule == rule)
@@ -106,7 +106,7 @@ def test_a_runtime_that_looks_away_fails(rule: str, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_foreign_exception_is_a_failure_and_not_a_crash() -> None:
-    """A case that ends in an exception of Python itself is reported."""
+    """A Python exception in a case is reported as a failure of that case."""
 
     def crash(_trial: Trial) -> None:
         raise ZeroDivisionError("by nothing")
@@ -120,20 +120,20 @@ def test_a_foreign_exception_is_a_failure_and_not_a_crash() -> None:
 
 @pytest.mark.parametrize(("rule", "code"), [("R2", 6022), ("R2", 6023), ("R5", 6022)])
 def test_another_code_or_rule_is_noticed(rule: str, code: int) -> None:
-    """A call that is refused, but otherwise than promised, fails the case."""
+    """A case fails if its call is refused with another code or rule."""
     case = breaks(rule, "", code, lambda t: t.refused(Client("plain").graph.execute))
     assert case.run() == f"expected {code} and rule {rule}, got 6023 and R5"
 
 
 def test_a_call_that_should_be_refused_and_is_not_is_noticed() -> None:
-    """Success is a failure of such a case, and so is a code that nothing was refused with."""
+    """A case fails if its call succeeds, or if no call was refused."""
     case = breaks("R2", "", 6022, lambda t: t.refused(Client("plain").ready().graph.execute))
     assert case.run() == "expected 6022 and rule R2, but the call succeeded"
     assert breaks("R2", "", 6022, lambda _: None).run() == "no call was refused with 6022"
 
 
 def test_what_does_not_hold_is_noticed() -> None:
-    """A missing finding, a finding too many, a wrong result and a plain sentence."""
+    """A missing finding, an extra finding, a wrong result and a false condition are problems."""
     trial = Trial("X1")
     client = trial.client("plain", ask=False).ready().noted(Client.run).gives(7).no_findings()
     client.holds(lambda c: c.graph.name == "bare", "not so")
@@ -146,7 +146,7 @@ def test_what_does_not_hold_is_noticed() -> None:
 
 
 def test_the_first_problem_is_reported() -> None:
-    """What follows from it is not."""
+    """Only the first problem of a case is reported."""
 
     def steps(t: Trial) -> None:
         t.check(False, "first")
@@ -156,13 +156,13 @@ def test_the_first_problem_is_reported() -> None:
 
 
 def invoke(*options: str) -> tuple[int, str]:
-    """Exit code and output of the command."""
+    """Return the exit code and the output of the command."""
     done = CliRunner().invoke(qnnmem, ["lpai", "selftest", *options], standalone_mode=False)
     return done.return_value, done.output
 
 
 def test_the_command_prints_a_table_and_is_content() -> None:
-    """The first line is the verdict, a line follows for each rule, the exit code is 0."""
+    """The self-test prints the verdict first, then a line per rule, and exits with 0."""
     code, text = invoke()
     lines = text.splitlines()
     assert code == 0
@@ -173,7 +173,7 @@ def test_the_command_prints_a_table_and_is_content() -> None:
 
 
 def test_the_command_says_what_went_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A case that fails is named with its reason, and the exit code is 1."""
+    """A failed case is named with its reason, and the exit code is 1."""
     monkeypatch.setattr(Graph, "_check_guards", lambda _graph, _lent: None)
     code, text = invoke()
     assert code == 1
@@ -183,7 +183,7 @@ def test_the_command_says_what_went_otherwise(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_json_holds_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program finds every rule with its counts, failures and verdict."""
+    """The JSON output lists each rule with its counts, failures and verdict."""
     monkeypatch.setattr(Graph, "_check_guards", lambda _graph, _lent: None)
     code, text = invoke("--json")
     values = json.loads(text)
@@ -197,7 +197,7 @@ def test_json_holds_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_command_works_from_a_shell() -> None:
-    """The exit code reaches the shell."""
+    """`python -m qnnmem lpai selftest` exits with 0 and writes nothing to stderr."""
     command = [sys.executable, "-W", "error", "-m", "qnnmem", "lpai", "selftest", "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (0, "")

@@ -1,4 +1,4 @@
-"""Outputs of a session are real numbers, or stored values where those are asked for."""
+"""A session returns real numbers, or stored integers on request."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from qnnmem.lpai.binary import write
 
 @pytest.fixture(scope="module")
 def binary(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Prepare a float model with weights, quantized on the way; `best` is an index."""
+    """Return a float model, quantized during preparation; its output `best` is an index."""
     folder = tmp_path_factory.mktemp("form")
     weight = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)
     graph = helper.make_graph(
@@ -44,7 +44,7 @@ Y = X @ np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3)
 
 
 def forms(binary: Path, **how: Any) -> Iterator[tuple[Any, Any]]:
-    """What comes out for real numbers, and for stored ones."""
+    """Yield the outputs of a session, and the quantization of `y`, for each form of input."""
     with lpai.open(binary, trusted=True, **how) as session:
         quant = session.compiled.quants["x"]
         dtype = session.compiled.model.tensors["x"].dtype.value
@@ -55,7 +55,7 @@ def forms(binary: Path, **how: Any) -> Iterator[tuple[Any, Any]]:
 
 
 def test_outputs_are_real_numbers_whatever_was_given(binary: Path) -> None:
-    """A float model answers with floats near its own, also where all inputs are integers."""
+    """By default outputs are floats near the float model's, whatever the form of the inputs."""
     outputs = [found for found, _ in forms(binary)]
     for found in outputs:
         assert found["y"].dtype == np.float32
@@ -65,7 +65,7 @@ def test_outputs_are_real_numbers_whatever_was_given(binary: Path) -> None:
 
 
 def test_stored_values_stand_for_the_real_ones(binary: Path) -> None:
-    """By scale and zero point of the output."""
+    """With the scale and the zero point, stored outputs give the real outputs."""
     real = [found["y"] for found, _ in forms(binary)]
     for (stored, quant), expected in zip(forms(binary, native=True), real, strict=True):
         again = (stored["y"].astype(np.float64) - quant.zero_point) * quant.scale
@@ -74,20 +74,20 @@ def test_stored_values_stand_for_the_real_ones(binary: Path) -> None:
 
 @pytest.mark.parametrize(("native", "kinds"), [(True, "ui"), (False, "f")])
 def test_either_form_can_be_asked_for(binary: Path, native: bool, kinds: str) -> None:
-    """Whatever was given."""
+    """`native` selects stored or real outputs, whatever the form of the inputs."""
     for found, _ in forms(binary, native=native):
         assert found["y"].dtype.kind in kinds
         assert found["best"].dtype == np.int64
 
 
 def test_a_form_is_yes_or_no(binary: Path) -> None:
-    """One sentence."""
+    """`native` must be a bool; any other value raises UsageError."""
     with pytest.raises(UsageError, match="native must be True or False, not 'yes'"):
         lpai.open(binary, native="yes")
 
 
 def test_a_session_says_what_it_takes(binary: Path) -> None:
-    """In one line, and where something else is given."""
+    """The `repr` of a session shows its inputs and outputs; a wrong input raises UsageError."""
     with lpai.open(binary, trusted=True) as session:
         assert (
             repr(session)
@@ -103,7 +103,7 @@ def test_a_session_says_what_it_takes(binary: Path) -> None:
 def test_a_model_is_prepared_and_written_as_plainly_as_it_is_opened(
     binary: Path, tmp_path: Path
 ) -> None:
-    """A list of paths, words of the command line, and a method that writes."""
+    """`prepare` accepts a list of paths and option words, and its result has `write`."""
     model = binary.with_name("m.onnx")
     prepared = lpai.prepare([model], {"quantize": "int8"})
     assert prepared.write(tmp_path / "a.bin") == (tmp_path / "a.bin").stat().st_size

@@ -1,4 +1,4 @@
-"""One session, graph or context used by several threads: every result is the caller's own."""
+"""With one session, graph or context in several threads, each caller gets its own results."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ FREED = 6039
 
 @pytest.fixture(autouse=True)
 def often_switched() -> Iterator[None]:
-    """Let threads take turns as often as the interpreter can."""
+    """Make the interpreter switch threads as often as possible."""
     usual = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)
     yield
@@ -32,7 +32,7 @@ def often_switched() -> Iterator[None]:
 
 
 def in_threads(work: Callable[[int], None], count: int = THREADS) -> list[str]:
-    """Do the work in several threads at once, with their numbers from 1; what they raised."""
+    """Run the work in several threads, numbered from 1, and return what they raise."""
     start = threading.Barrier(count)
     raised: list[str] = []
 
@@ -40,7 +40,7 @@ def in_threads(work: Callable[[int], None], count: int = THREADS) -> list[str]:
         start.wait()
         try:
             work(number)
-        except BaseException as exc:  # a thread's own failure would go unseen
+        except BaseException as exc:  # an error in a thread would otherwise be lost
             raised.append(repr(exc))
 
     threads = [threading.Thread(target=guarded, args=(k + 1,)) for k in range(count)]
@@ -53,21 +53,21 @@ def in_threads(work: Callable[[int], None], count: int = THREADS) -> list[str]:
 
 
 def doubling(bench: Any, **options: Any) -> Any:
-    """Compile y = 2 x."""
+    """Return a compiled y = 2 x."""
     nodes = [bench.node("Mul", ["x", "w"], ["y"])]
     proto = bench.model(nodes, {"x": [64]}, ["y"], {"w": np.full(64, 2, np.float32)})
     return bench.compile(proto, **options)
 
 
 def counting(bench: Any) -> Any:
-    """Compile a running sum: y is the sum of all x so far."""
+    """Return a compiled running sum: y is the sum of all x so far."""
     nodes = [bench.node("Add", ["h", "x"], ["n"]), bench.node("Identity", ["n"], ["y"])]
     proto = bench.model(nodes, {"x": [4], "h": [4]}, ["n", "y"], {})
     return bench.compile(proto, states=(("h", "n"),))
 
 
 def test_threads_that_share_a_session_get_their_own_results(bench: Any, tmp_path: Path) -> None:
-    """Inputs of one thread are never executed for another, outputs never read by another."""
+    """Threads that share a session never get another thread's inputs or outputs."""
     wrong: list[str] = []
     kept: list[tuple[float, Any]] = []
     with bench.open(bench.context(doubling(bench)), tmp_path) as session:
@@ -87,7 +87,7 @@ def test_threads_that_share_a_session_get_their_own_results(bench: Any, tmp_path
 
 
 def test_io_in_buffers_of_the_session_is_shared_as_safely(bench: Any, tmp_path: Path) -> None:
-    """The same where inputs and outputs are outside scratch."""
+    """With IO outside scratch, threads that share a session still get their own results."""
     from qnnmem.planner import Io
 
     wrong: list[str] = []
@@ -105,7 +105,7 @@ def test_io_in_buffers_of_the_session_is_shared_as_safely(bench: Any, tmp_path: 
 
 
 def test_state_goes_through_all_threads_in_one_order(bench: Any, tmp_path: Path) -> None:
-    """Every run sees the state that exactly one other run left: all sums differ."""
+    """Runs from several threads update the state one after another, so all sums differ."""
     sums: list[float] = []
     with bench.open(bench.context(counting(bench)), tmp_path) as session:
 
@@ -118,7 +118,7 @@ def test_state_goes_through_all_threads_in_one_order(bench: Any, tmp_path: Path)
 
 
 def test_a_snapshot_is_of_a_moment_between_two_runs(bench: Any, tmp_path: Path) -> None:
-    """Resets, snapshots and runs of several threads never see half of a state."""
+    """Snapshots, resets and runs from several threads never see a half-written state."""
     torn: list[str] = []
     with bench.open(bench.context(counting(bench)), tmp_path) as session:
 
@@ -141,7 +141,7 @@ def test_a_snapshot_is_of_a_moment_between_two_runs(bench: Any, tmp_path: Path) 
 
 
 def test_a_session_and_its_queue_do_not_wait_for_each_other(bench: Any, tmp_path: Path) -> None:
-    """Runs go on while asynchronous executions of the same graph are queued."""
+    """Runs and queued executions of one graph do not deadlock."""
     codes: list[int] = []
     wrong: list[str] = []
     with bench.open(bench.context(doubling(bench)), tmp_path) as session:
@@ -162,7 +162,7 @@ def test_a_session_and_its_queue_do_not_wait_for_each_other(bench: Any, tmp_path
 
 
 def test_closing_while_others_run_is_refused_to_them_not_wrong(bench: Any, tmp_path: Path) -> None:
-    """Runs before the end are right, runs after it fail with the code for a freed context."""
+    """Closing a session during runs gives right results before and code 6039 after."""
     for _ in range(10):
         wrong: list[str] = []
         refused: list[int] = []
@@ -191,9 +191,9 @@ def test_closing_while_others_run_is_refused_to_them_not_wrong(bench: Any, tmp_p
 
 
 def test_work_that_asks_for_work_goes_first(bench: Any, tmp_path: Path) -> None:
-    """What is queued waits for the turn that an execution has: waiting for it would never end."""
+    """An execution queued during another one runs without a deadlock."""
     with bench.open(bench.context(doubling(bench)), tmp_path) as session:
-        session.graph.execute_async()  # so that there is a worker
+        session.graph.execute_async()  # starts the worker
         session.run({"x": np.ones(64, np.float32)})
         codes: list[int] = []
 
@@ -206,7 +206,7 @@ def test_work_that_asks_for_work_goes_first(bench: Any, tmp_path: Path) -> None:
 
 
 def test_a_context_cannot_be_freed_by_what_it_executes(bench: Any, tmp_path: Path) -> None:
-    """Freeing from inside an execution is refused; the context lives on."""
+    """Freeing a context from inside its own execution fails with 1005."""
     with bench.open(bench.context(doubling(bench)), tmp_path) as session:
         with pytest.raises(QnnError) as caught:
             session.graph.undisturbed(session.context.free)
@@ -217,7 +217,7 @@ def test_a_context_cannot_be_freed_by_what_it_executes(bench: Any, tmp_path: Pat
 def test_scratch_that_is_freed_during_an_execution_fails_it(
     bench: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An execution whose memory went away meanwhile has no results, and the code says so."""
+    """Scratch freed during an execution makes that execution fail with 6039."""
     with bench.open(bench.context(doubling(bench)), tmp_path) as session:
         session.run({"x": np.ones(64, np.float32)})
         run = session.graph._execution.run
@@ -234,7 +234,7 @@ def test_scratch_that_is_freed_during_an_execution_fails_it(
 
 
 def test_threads_that_retrieve_a_graph_get_the_same_one(bench: Any, tmp_path: Path) -> None:
-    """A second object for one graph would have memory of its own for the same state."""
+    """Threads that retrieve one graph get the same object."""
     with bench.open(bench.context(doubling(bench)), tmp_path) as session:
         context = session.context
         context._graphs.clear()
@@ -245,7 +245,7 @@ def test_threads_that_retrieve_a_graph_get_the_same_one(bench: Any, tmp_path: Pa
 
 
 def test_an_execution_is_served_or_refused_when_the_queue_closes(bench: Any) -> None:
-    """No execution is taken and then forgotten, whoever closes the queue meanwhile."""
+    """When the queue closes, each execution is either run or refused."""
     from qnnmem.lpai.runtime.backend import Backend
 
     for _ in range(30):
@@ -279,7 +279,7 @@ def test_an_execution_is_served_or_refused_when_the_queue_closes(bench: Any) -> 
 
 
 def test_a_pause_after_the_end_began_holds_nobody_back(bench: Any, tmp_path: Path) -> None:
-    """Once a context is being freed nobody is there to resume what is paused."""
+    """`pause` after the free has begun has no effect, so the free does not hang."""
     session = bench.open(bench.context(doubling(bench)), tmp_path)
     session.context.queue.refuse()
     session.graph.pause()
@@ -288,7 +288,7 @@ def test_a_pause_after_the_end_began_holds_nobody_back(bench: Any, tmp_path: Pat
 
 
 def test_no_thread_gets_more_than_the_pool_allows() -> None:
-    """Counting allocations and making one are one step."""
+    """The TCM pool's limit on buffers holds across threads."""
     from qnnmem.errors import TcmFatal
 
     pool = TcmPool(lambda _level, _text: None, 1 << 20, 8)
@@ -307,7 +307,7 @@ def test_no_thread_gets_more_than_the_pool_allows() -> None:
 
 
 def test_threads_that_allocate_from_one_heap_share_no_byte() -> None:
-    """Buffers of one heap never overlap."""
+    """Buffers that several threads allocate from one heap never overlap."""
     heap = Heap(MemType.DDR)
 
     def work(number: int) -> None:

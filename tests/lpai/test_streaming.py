@@ -1,4 +1,4 @@
-"""Windows and state across executions: frame by frame is the whole sequence, bit for bit."""
+"""Windows and states across executions: frame by frame equals the whole sequence."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ KERNEL = np.random.default_rng(0).integers(-3, 4, (2, 4, 5)).astype(np.float32)
 
 
 def buffer(bench: Any, source: str, result: str, size: int, *, reset: str = "", **more: Any) -> Any:
-    """Make a Buffer node over the last axis."""
+    """Return a Buffer node over the last axis."""
     inputs = [source, reset] if reset else [source]
     settings = {"buffer_size": size, "buffer_dim": 2, "stride": 1, "mode": 0} | more
     return bench.node("Buffer", inputs, [result], name=result, domain="qti_aisw", **settings)
 
 
 def convolution(bench: Any) -> Any:
-    """Build a window of five frames under a convolution, beside a running sum."""
+    """Return a window of five frames before a convolution, beside a running sum."""
     nodes = [
         bench.node("Relu", ["x"], ["r"]),
         bench.node("Add", ["h", "x"], ["n"]),
@@ -42,20 +42,20 @@ def convolution(bench: Any) -> Any:
 
 
 def strided(bench: Any, stride: int) -> Any:
-    """Build a window of six frames, two of which come at a time."""
+    """Return a window of six frames with two frames per execution."""
     nodes = [buffer(bench, "x", "b", 6, stride=stride), bench.node("Neg", ["b"], ["y"])]
     return bench.model(nodes, {"x": [1, 1, 2]}, ["y"])
 
 
 def answering(bench: Any, mode: int) -> Any:
-    """Build a window of four frames that answers every execute, reset on demand."""
+    """Return a window of four frames that always has a result and can be reset."""
     node = buffer(bench, "x", "y", 4, mode=mode, reset="clear")
     shapes = {"x": [1, 2, 1], "clear": [1]}
     return bench.model([node], shapes, ["y"], kinds={"clear": 9})
 
 
 def series(bench: Any) -> Any:
-    """Build a window of sums over a window, both emptied by the same input."""
+    """Return a window over sums of a window, both reset by one input."""
     nodes = [
         buffer(bench, "x", "a", 3, stride=2, reset="clear"),
         bench.node("ReduceSum", ["a", "axis"], ["s"]),
@@ -70,7 +70,7 @@ def series(bench: Any) -> Any:
 
 
 def quantized(bench: Any, frames: int, windowed: bool) -> Any:
-    """Build an 8-bit convolution over a window, or over all frames at once."""
+    """Return an 8-bit convolution over a window, or over all frames at once."""
     source = "b" if windowed else "x"
     names = [source, "s", "z", "w", "s", "v", "o", "z"]
     nodes = [bench.node("QLinearConv", names, ["y"])]
@@ -87,7 +87,7 @@ def quantized(bench: Any, frames: int, windowed: bool) -> Any:
 
 
 def recurrent(bench: Any, frames: int) -> Any:
-    """Build an LSTM over some frames at a time."""
+    """Return an LSTM over this many frames."""
     random = np.random.default_rng(4)
     weights = {
         "w": random.standard_normal((1, 32, 6)).astype(np.float32),
@@ -99,7 +99,7 @@ def recurrent(bench: Any, frames: int) -> Any:
 
 @pytest.fixture(scope="module")
 def prepared(bench: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, lpai.Prepared]:
-    """Prepare every model once."""
+    """Return every model, prepared."""
     models: dict[str, tuple[Any, dict[str, Any]]] = {
         "convolution": (convolution(bench), {"states": (("h", "n"),)}),
         "outside": (convolution(bench), {"states": (("h", "n"),), "io": Io.OUTSIDE}),
@@ -119,7 +119,7 @@ def prepared(bench: Any, tmp_path_factory: pytest.TempPathFactory) -> dict[str, 
 
 @pytest.fixture
 def opened(bench: Any, prepared: dict[str, lpai.Prepared], tmp_path: Any) -> Any:
-    """Open prepared models by name; all are closed at the end."""
+    """Return a function that opens a prepared model by name; all are closed at the end."""
     sessions: list[lpai.Session] = []
 
     def open_one(name: str) -> lpai.Session:
@@ -133,18 +133,18 @@ def opened(bench: Any, prepared: dict[str, lpai.Prepared], tmp_path: Any) -> Any
 
 
 def integers(*shape: int) -> Array:
-    """Whole numbers as floats: sums of them are exact."""
+    """Return whole numbers as floats, whose sums are exact."""
     return np.random.default_rng(1).integers(-5, 6, shape).astype(np.float32)
 
 
 def feed_all(session: lpai.Session, frames: Iterable[dict[str, Array]]) -> list[Any]:
-    """Outputs of each execution, None where a window waits."""
+    """Return the outputs of each execution, None while a window fills."""
     return [session.feed(frame) for frame in frames]
 
 
 @pytest.mark.parametrize("name", ["convolution", "outside"])
 def test_frame_by_frame_is_the_whole_sequence(bench: Any, opened: Open, name: str) -> None:
-    """Sixteen results of twenty frames are those of one convolution over all of them."""
+    """Frame by frame, a windowed convolution gives the bits of one over the whole sequence."""
     x = integers(1, 4, 20)
     nodes = [bench.node("Relu", ["x"], ["r"]), bench.node("Conv", ["r", "w"], ["c"])]
     nodes.append(bench.node("Relu", ["c"], ["y"]))
@@ -159,7 +159,7 @@ def test_frame_by_frame_is_the_whole_sequence(bench: Any, opened: Open, name: st
 
 
 def test_state_beside_a_window_advances_while_it_fills(opened: Open) -> None:
-    """An execution that returns 6038 counts for state that does not wait for the window."""
+    """A state beside a window also advances in executions that return 6038."""
     x = integers(1, 4, 9)
     found = feed_all(opened("convolution"), ({"x": x[:, :, t : t + 1]} for t in range(9)))
     sums = -np.cumsum(x, 2)
@@ -169,7 +169,7 @@ def test_state_beside_a_window_advances_while_it_fills(opened: Open) -> None:
 
 @pytest.mark.parametrize("name", ["convolution", "outside"])
 def test_waiting_leaves_outputs_untouched(bench: Any, prepared: Any, name: str) -> None:
-    """Not a byte of the application's outputs changes, early ones included, shared or not."""
+    """While a window fills, no byte of the application's outputs is written."""
     context = prepared[name].context
     memory = bench.Memory(Parts(context.graphs[0], context.constants))
     for shared in (False, True):
@@ -188,7 +188,7 @@ def test_waiting_leaves_outputs_untouched(bench: Any, prepared: Any, name: str) 
 
 
 def test_the_code_of_waiting_is_6038(opened: Open) -> None:
-    """The native call returns it, the short way raises it when the frames run out."""
+    """While a window fills, `execute` returns 6038, and `run` raises it after the last frame."""
     session = opened("convolution")
     session.graph.view("x").array[:] = 1
     assert [session.graph.execute() for _ in range(6)] == [6038] * 4 + [0, 0]
@@ -203,7 +203,7 @@ def test_the_code_of_waiting_is_6038(opened: Open) -> None:
 
 
 def test_a_snapshot_holds_the_windows(opened: Open) -> None:
-    """A restored stream goes on in the middle of a window."""
+    """A snapshot includes the frames of its windows."""
     x = integers(1, 4, 12)
     session = opened("convolution")
     feed_all(session, ({"x": x[:, :, t : t + 1]} for t in range(3)))
@@ -224,7 +224,7 @@ def test_a_snapshot_holds_the_windows(opened: Open) -> None:
 def test_a_stride_empties_part_of_the_window(
     opened: Open, stride: int, complete: list[int]
 ) -> None:
-    """A full window gives an answer and loses as many frames as its stride."""
+    """A full window gives a result and then drops as many frames as its stride."""
     x = integers(1, 1, 16)
     found = feed_all(
         opened(f"stride {stride}"), ({"x": x[:, :, 2 * t : 2 * t + 2]} for t in range(8))
@@ -237,7 +237,7 @@ def test_a_stride_empties_part_of_the_window(
 
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_windows_that_answer_every_time(opened: Open, side: str) -> None:
-    """Zeros stand where no frame has come yet; a reset brings them back at once."""
+    """A non-blocking window fills missing frames with zeros, also after a reset."""
     x = integers(1, 2, 12)
     clear = [t == 7 for t in range(12)]
     session, seen = opened(side), np.zeros((1, 2, 0), np.float32)
@@ -252,7 +252,7 @@ def test_windows_that_answer_every_time(opened: Open, side: str) -> None:
 
 
 class Series:
-    """What two windows in series should do, in plain words."""
+    """The expected behaviour of two windows in series."""
 
     def __init__(self) -> None:
         self.first: list[float] = []
@@ -260,7 +260,7 @@ class Series:
         self.total = 0.0
 
     def feed(self, value: float, clear: bool) -> tuple[list[float], float] | None:
-        """Answer of one execution."""
+        """Return the expected result of one execution."""
         if clear:
             self.first, self.second = [], []
         self.first.append(value)
@@ -275,7 +275,7 @@ class Series:
 
 @pytest.mark.parametrize("clears", [(), (6,), (7,), (3, 8, 9)])
 def test_two_windows_in_series(opened: Open, clears: tuple[int, ...]) -> None:
-    """The second counts only what the first lets through, and a reset empties both."""
+    """The second of two windows counts only the first one's results, and a reset clears both."""
     session, model = opened("series"), Series()
     for t, value in enumerate(integers(24)):
         expected = model.feed(float(value), t in clears)
@@ -287,7 +287,7 @@ def test_two_windows_in_series(opened: Open, clears: tuple[int, ...]) -> None:
 
 
 def test_state_behind_a_window_waits_for_it(opened: Open) -> None:
-    """A sum over what a window lets through advances only when it lets something through."""
+    """A state behind a window advances only when the window has a result."""
     session, model = opened("series"), Series()
     for value in integers(20):
         expected = model.feed(float(value), False)
@@ -299,7 +299,7 @@ def test_state_behind_a_window_waits_for_it(opened: Open) -> None:
 
 
 def test_a_quantized_stream_is_the_whole_sequence(bench: Any, opened: Open) -> None:
-    """8-bit frames one by one give the bits of one 8-bit convolution over all of them."""
+    """Frame by frame, an 8-bit convolution gives the bits of one over the whole sequence."""
     x = np.random.default_rng(3).integers(0, 256, (1, 4, 30)).astype(np.uint8)
     whole = bench.plain(quantized(bench, 30, windowed=False), {"x": x})["y"]
     found = feed_all(opened("quantized"), ({"x": x[:, :, t : t + 1]} for t in range(30)))
@@ -309,7 +309,7 @@ def test_a_quantized_stream_is_the_whole_sequence(bench: Any, opened: Open) -> N
 
 
 def test_the_state_of_an_lstm_is_kept(bench: Any, opened: Open) -> None:
-    """One frame at a time with kept state is the LSTM over the whole sequence."""
+    """Frame by frame, an LSTM with kept state gives the bits of the whole sequence."""
     x = np.random.default_rng(5).standard_normal((25, 1, 6)).astype(np.float32)
     whole = bench.plain(recurrent(bench, 25), {"x": x})["y"]
     session = opened("recurrent")

@@ -1,4 +1,4 @@
-"""`QnnSystemContext`: create, read, free, and what must not be read after that."""
+"""`QnnSystemContext`: create, read, free, and reads that are refused after the free."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ VERSIONS = {
 
 
 def code_of(call: Callable[[], object]) -> tuple[int, str, str]:
-    """Code, rule and call of what fails."""
+    """Return the code, the rule and the call of a failure."""
     with pytest.raises(QnnError) as caught:
         call()
     found = caught.value.finding
@@ -47,7 +47,7 @@ def code_of(call: Callable[[], object]) -> tuple[int, str, str]:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_the_answer_is_the_struct_of_the_version(version: int) -> None:
-    """A client asks for the version, then reads the struct of the union that is filled."""
+    """The binary info is the struct of the requested version."""
     info = lpai.SystemContext.create(version=version).get_binary_info(binary())
     whole, part = VERSIONS[version]
     assert type(info) is whole
@@ -57,7 +57,7 @@ def test_the_answer_is_the_struct_of_the_version(version: int) -> None:
 
 
 def test_the_answer_has_what_the_c_struct_has() -> None:
-    """Identifiers, versions, counts and graphs, and they are those of the JSON of inspect."""
+    """The struct holds the same values as the JSON of `inspect`."""
     content = bytes(binary())
     info = lpai.SystemContext.create().get_binary_info(content)
     said = binary_info(unpack(content), len(content)).info
@@ -81,7 +81,7 @@ def test_the_answer_has_what_the_c_struct_has() -> None:
 
 
 def test_later_versions_have_their_own_members() -> None:
-    """What LPAI has nothing to say about is empty, as in C."""
+    """Members of later versions that LPAI does not use are empty, as in C."""
     info = lpai.SystemContext.create(version=3).get_metadata(binary())
     assert info.version == QNN_SYSTEM_CONTEXT_BINARY_INFO_VERSION_3
     three = info.context_binary_info_v3
@@ -95,7 +95,7 @@ def test_later_versions_have_their_own_members() -> None:
 
 @pytest.mark.parametrize("version", VERSIONS)
 def test_another_struct_of_the_union_cannot_be_read(version: int) -> None:
-    """The sentence names the version that is filled."""
+    """Reading a struct of another version raises UsageError with the filled version."""
     info = lpai.SystemContext.create(version=version).get_binary_info(binary())
     for other in set(VERSIONS) - {version}:
         with pytest.raises(UsageError, match=f"BINARY_INFO_VERSION_{version}"):
@@ -105,7 +105,7 @@ def test_another_struct_of_the_union_cannot_be_read(version: int) -> None:
 
 
 def test_nothing_is_answered_after_free() -> None:
-    """Every call with the handle fails with 30000, a second free too."""
+    """After `free`, every call on the handle fails with 30000, a second free included."""
     system = lpai.SystemContext.create()
     system.free()
     assert system.is_freed
@@ -134,7 +134,7 @@ READS: dict[str, Callable[[BinaryInfo, GraphInfo, QnnTensor], object]] = {
 def test_memory_of_the_handle_ends_with_it(
     read: Callable[[BinaryInfo, GraphInfo, QnnTensor], object],
 ) -> None:
-    """Each of these reads works before `free` and would read freed memory in C after it."""
+    """Reading a struct after `free` fails with 30000; in C it would read freed memory."""
     system = lpai.SystemContext.create()
     info = system.get_binary_info(binary())
     graph = info.graphs[0]
@@ -143,11 +143,11 @@ def test_memory_of_the_handle_ends_with_it(
     system.free()
     assert code_of(lambda: read(info, graph, tensor)) == (30000, "R16", "QnnSystemContext_free")
     for struct in (info, graph, tensor):
-        assert "freed" in repr(struct)  # a debugger must not trip over it
+        assert "freed" in repr(struct)  # `repr` must not fail in a debugger
 
 
 def test_a_deep_copy_outlives_the_handle() -> None:
-    """As in C: who copies names and dimensions may free the system context at once."""
+    """A deep copy of a tensor stays valid after the system context is freed."""
     system = lpai.SystemContext.create()
     lent = system.get_binary_info(binary()).graphs[0].graph_inputs[0]
     kept = copy.deepcopy(lent)
@@ -159,14 +159,14 @@ def test_a_deep_copy_outlives_the_handle() -> None:
 
 
 def test_the_short_way_has_nothing_to_free() -> None:
-    """Its tensors belong to the caller."""
+    """The tensors of `get_binary_info` belong to the caller and need no free."""
     graphs = lpai.get_binary_info(binary())
     assert [type(tensor) for graph in graphs for tensor in graph.graph_inputs]
     assert {type(t) for graph in graphs for t in graph.graph_inputs} == {QnnTensor}
 
 
 def test_tensors_of_a_freed_system_context_cannot_be_executed() -> None:
-    """A client that copied the structs, but not the names, is found at the execution."""
+    """Executing with tensors of a freed system context fails with 30000; deep copies work."""
     backend = lpai.Backend.create()
     content = (Path(__file__).resolve().parents[2] / "examples" / "small_lpai.bin").read_bytes()
     context = lpai.Context.create_from_binary(backend, content, trusted=True)
@@ -188,13 +188,13 @@ def test_tensors_of_a_freed_system_context_cannot_be_executed() -> None:
 
 
 def test_a_damaged_binary_is_refused_as_by_the_short_way() -> None:
-    """30010, with what is wrong."""
+    """A damaged binary is refused with code 30010."""
     system = lpai.SystemContext.create()
     assert code_of(lambda: system.get_binary_info(b"nothing of the kind"))[0] == 30010
 
 
 @pytest.mark.parametrize("version", [0, 4, -1, None, "1", 1.0])
 def test_there_is_no_other_version(version: object) -> None:
-    """The structs have three."""
+    """A version other than 1, 2 or 3 raises UsageError."""
     with pytest.raises(UsageError, match="version must be 1, 2 or 3"):
         lpai.SystemContext.create(version=version)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""What fits the TCM pool: sizes alone, plans, and graphs of a binary alone and together."""
+"""The TCM account of sizes, plans, and graphs of a binary, alone and together."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ POOL = 2_035_712
 
 
 def judged(model: int, *io: int, align: int = 64, limit: int = POOL) -> TcmVerdict:
-    """Judge sizes against a pool of 32 allocations."""
+    """Return the verdict on sizes for a pool of 32 allocations."""
     size, most = (Sourced(n, Origin.DOCUMENTED, "test") for n in (limit, 32))
     return judge_tcm(Bytes(model), [Bytes(n) for n in io], Align(align), size, most)
 
 
 def model(inputs: tuple[int, ...], outputs: tuple[int, ...]) -> Model:
-    """Make a model of one op with inputs and outputs of so many bytes."""
+    """Return a model of one op with inputs and outputs of these sizes."""
     sizes = {f"x{n}": size for n, size in enumerate(inputs)}
     sizes |= {f"y{n}": size for n, size in enumerate(outputs)}
     tensors = {name: Tensor(name, DType.INT8, (size,)) for name, size in sizes.items()}
@@ -50,13 +50,13 @@ def model(inputs: tuple[int, ...], outputs: tuple[int, ...]) -> Model:
 def graph(
     inputs: tuple[int, ...], outputs: tuple[int, ...], name: str = "g", program: bytes = b"p"
 ) -> CompiledGraph:
-    """Make a graph of which only name, inputs and outputs matter."""
+    """Return a graph with this name and IO; nothing else matters."""
     zero = Bytes(0)
     return CompiledGraph(name, model(inputs, outputs), (), zero, zero, Align(64), program=program)
 
 
 def test_the_pool_is_the_documented_one() -> None:
-    """The shipped facts are 2,035,712 bytes and 32 allocations, with their origin."""
+    """The default pool has the documented 2,035,712 bytes and 32 allocations, with their source."""
     pool = tcm_pool()
     assert (pool.size.value, pool.max_allocations.value) == (POOL, 32)
     assert pool.size.origin is Origin.DOCUMENTED
@@ -66,7 +66,7 @@ def test_the_pool_is_the_documented_one() -> None:
 
 
 def test_the_worked_check_fits() -> None:
-    """A binary, two inputs and an output, each rounded to 64 bytes, are four allocations."""
+    """The worked example of a binary, two inputs and an output fits in four allocations."""
     verdict = judged(1_500_000, 100_000, 100_000, 4_000)
     assert (verdict.need, verdict.buffers, verdict.fits) == (1_704_128, 4, True)
     assert verdict.missing == 0
@@ -74,7 +74,7 @@ def test_the_worked_check_fits() -> None:
 
 
 def test_larger_inputs_fail_on_the_second() -> None:
-    """The rows show where the room went and where it ends."""
+    """With inputs of 300,000 bytes, the second input is the first row that does not fit."""
     verdict = judge_graphs([graph((300_000, 300_000), (4_000,))], 1_500_000)
     assert (verdict.fits, verdict.need, verdict.missing) == (False, 2_104_128, 2_104_128 - POOL)
     assert next(row for row in verdict.rows if not row.fits) is verdict.rows[2]
@@ -87,7 +87,7 @@ def test_larger_inputs_fail_on_the_second() -> None:
 
 @pytest.mark.parametrize(("buffers", "fits"), [(31, True), (32, True), (33, False)])
 def test_the_model_and_its_tensors_are_at_most_32_allocations(buffers: int, fits: bool) -> None:
-    """The binary counts as one, so that 31 tensors are the most."""
+    """At most 32 allocations fit; the binary is one of them."""
     verdict = judged(64, *[1] * (buffers - 1))
     assert (verdict.buffers, verdict.fits) == (buffers, fits)
     of_graph = judge_graphs([graph((1,) * (buffers - 2), (1,))], 64)
@@ -96,27 +96,27 @@ def test_the_model_and_its_tensors_are_at_most_32_allocations(buffers: int, fits
 
 @pytest.mark.parametrize(("over", "fits"), [(-64, True), (0, True), (1, False)])
 def test_an_exact_fit_succeeds(over: int, fits: bool) -> None:
-    """A need equal to the pool fits; a byte more costs a whole step of alignment."""
+    """A need equal to the pool fits; one byte more does not."""
     assert judged(POOL - 128 + over, 128).fits is fits
 
 
 @pytest.mark.parametrize(("align", "need"), [(16, 1_008 + 32 + 16), (64, 1_024 + 64 + 64)])
 def test_each_allocation_is_rounded_by_itself(align: int, need: int) -> None:
-    """Binary and tensors are rounded to the alignment of the platform, one by one."""
+    """The binary and each tensor are rounded to the alignment separately."""
     assert judged(1_000, 17, 1, align=align).need == need
     pair = TcmAlignment(align, align)
     assert judge_graphs([graph((17,), (1,))], 1_000, pair).need == need
 
 
 def test_a_larger_start_alignment_leaves_gaps() -> None:
-    """With starts at multiples of 256 and sizes of 64, what lies between is padding."""
+    """With start alignment 256 and size alignment 64, the gaps count as padding."""
     verdict = judge_graphs([graph((1,), (1,))], 1, TcmAlignment(256, 64))
     assert [row.running_total for row in verdict.rows] == [64, 320, 576]
     assert [row.padding for row in verdict.rows] == [63, 255, 255]
 
 
 def test_names_from_files_are_escaped() -> None:
-    """A name cannot send commands to a terminal."""
+    """Control characters in tensor names are escaped."""
     made = model((1,), (1,))
     evil = replace(made.tensors["x0"], name="a\x1b[31m")
     named = replace(made, tensors=dict(made.tensors) | {evil.name: evil}, inputs=(evil.name,))
@@ -125,7 +125,7 @@ def test_names_from_files_are_escaped() -> None:
 
 
 def test_sizes_below_zero_are_bad_usage() -> None:
-    """A negative size would make room from nothing."""
+    """A negative size raises UsageError."""
     with pytest.raises(UsageError):
         judged(64, -64)
 
@@ -134,7 +134,7 @@ def test_sizes_below_zero_are_bad_usage() -> None:
 
 
 def test_graphs_that_fit_alone_need_not_fit_together() -> None:
-    """The binary counts once and the IO of every graph; one that does not run is left out."""
+    """Together, the binary counts once, and the IO of every graph counts."""
     graphs = graph((400_000,), (64,), "one"), graph((1_200_000,), (64,), "two")
     context = CompiledContext(graphs, "v6", "qnnmem 0.1.0")
     tcm = judge_binary(context, 640_000)
@@ -146,7 +146,7 @@ def test_graphs_that_fit_alone_need_not_fit_together() -> None:
 
 
 def test_tensors_lie_graph_by_graph() -> None:
-    """Inputs and outputs of the first graph come before the inputs of the second, as in a run."""
+    """Rows are ordered as in a run: all IO of one graph before the next graph."""
     rows = judge_graphs([graph((1,), (1,), "a"), graph((1,), (1,), "b")], 64).rows
     assert [row.what for row in rows] == [
         "model binary",
@@ -155,7 +155,7 @@ def test_tensors_lie_graph_by_graph() -> None:
 
 
 def test_a_layout_is_not_judged() -> None:
-    """A binary without a program lacks the constants, so that its size says nothing."""
+    """A layout has no TCM verdict, since its binary lacks the constants."""
     layout, program = graph((1,), (1,), "a", b""), graph((1,), (1,), "b")
     tcm = judge_binary(CompiledContext((layout, program), "v6", "qnnmem 0.1.0"), 64)
     assert tcm.graphs[0] is None
@@ -167,7 +167,7 @@ def test_a_layout_is_not_judged() -> None:
 
 
 def test_constants_stand_in_for_the_binary_of_a_plan() -> None:
-    """A plan is judged as a graph of the same IO beside a binary as large as the constants."""
+    """A plan is judged like a graph whose binary has the size of the constants."""
     made = model((1_000,), (17,))
     weights = Tensor("w", DType.INT8, (5_000,))
     made = replace(made, tensors=dict(made.tensors) | {"w": weights}, constants=("w",))
@@ -179,7 +179,7 @@ def test_constants_stand_in_for_the_binary_of_a_plan() -> None:
 
 
 def test_state_is_not_in_the_pool() -> None:
-    """State lies in persistent memory, which is DDR."""
+    """States are not in the TCM pool; persistent memory is DDR."""
     made = model((1_000, 100), (17, 100))
     plan = plan_model(made, PoolOptions(states=(("x1", "y1"),)))
     verdict = judge_plan(plan)
@@ -188,7 +188,7 @@ def test_state_is_not_in_the_pool() -> None:
 
 
 def test_a_tensor_that_is_input_and_output_has_two_buffers() -> None:
-    """A run allocates inputs and outputs apart, whatever they are called."""
+    """A tensor that is both input and output needs two buffers."""
     made = replace(model((1_000,), (17,)), outputs=("y0", "x0"))
     verdict = judge_plan(plan_model(made))
     assert verdict is not None
@@ -196,11 +196,11 @@ def test_a_tensor_that_is_input_and_output_has_two_buffers() -> None:
 
 
 def test_a_bare_list_of_buffers_is_not_judged() -> None:
-    """A list of buffers has neither a model nor IO."""
+    """A buffer list has no TCM verdict, since it has neither constants nor IO."""
     assert judge_plan(plan_model(Model("l", "csv"))) is None
 
 
-# Laws
+# Properties
 
 sizes = st.lists(st.integers(0, 700_000), min_size=1, max_size=4).map(tuple)
 graphs = st.lists(st.builds(graph, sizes, sizes), min_size=1, max_size=4)
@@ -211,7 +211,7 @@ alignments = st.sampled_from([(64, 64), (256, 64), (16, 16), (16, 64)])
 def test_the_running_total_is_where_the_pool_stands(
     binary: int, chosen: list[CompiledGraph], pair: tuple[int, int]
 ) -> None:
-    """The pool, filled in the order of a run, ends where each row says, and fails where it says."""
+    """The verdict's rows equal a simulated pool, filled in the order of a run."""
     request = request_of(chosen, binary, TcmAlignment(*pair))
     verdict = judge(request)
     pool = TcmPool(lambda level, text: None, start_alignment=pair[0], size_alignment=pair[1])
@@ -230,7 +230,7 @@ def test_the_running_total_is_where_the_pool_stands(
 
 @given(st.integers(30, 40))
 def test_the_number_of_allocations_is_the_pools(tensors: int) -> None:
-    """Too many allocations are fatal in the pool and do not fit here."""
+    """More than 32 allocations are fatal in the pool and do not fit in the verdict."""
     pool = TcmPool(lambda level, text: None)
     try:
         fits = all(pool.allocate(64) is not None for _ in range(1 + tensors))
@@ -243,7 +243,7 @@ def test_the_number_of_allocations_is_the_pools(tensors: int) -> None:
 def test_together_is_never_less_than_alone(
     binary: int, made: list[CompiledGraph], pair: tuple[int, int]
 ) -> None:
-    """More graphs never need fewer bytes or allocations, and never fit where fewer do not."""
+    """All graphs together need at least as much as each graph alone."""
     tcm = judge_binary(CompiledContext(tuple(made), "v6", "t"), binary, TcmAlignment(*pair))
     assert tcm.together is not None
     for alone in tcm.graphs:

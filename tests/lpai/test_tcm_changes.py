@@ -1,4 +1,4 @@
-"""Changes that would make everything fit the TCM pool."""
+"""Changes that would make everything fit into the TCM pool."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ POOL = 2_035_712
 
 
 def account(binary: int, inputs: list[int], outputs: list[int], bits: int = 0) -> TcmAccount:
-    """The account of tensors x0, x1, ... and y0, y1, ..., of elements of so many bits."""
+    """Return the account of these inputs and outputs with elements of this many bits."""
     tensors = [TcmTensor(f"x{n}", size, "input", bits) for n, size in enumerate(inputs)]
     tensors += [TcmTensor(f"y{n}", size, "output", bits) for n, size in enumerate(outputs)]
     pool = tcm_pool()
@@ -23,14 +23,14 @@ def account(binary: int, inputs: list[int], outputs: list[int], bits: int = 0) -
 
 
 def test_what_fits_needs_no_change() -> None:
-    """Nothing is suggested where everything fits."""
+    """When everything fits, no change is suggested."""
     made = account(1_500_000, [100_000, 100_000], [4_000])
     assert (made.verdict.fits, made.changes) == (True, ())
     assert made.advice == "everything fits; no change is needed"
 
 
 def test_narrower_elements_are_suggested_where_they_are_known() -> None:
-    """Float32 IO of twice the room: 16 bits are not enough here, 8 bits are."""
+    """For float32 IO twice the pool's size, 8-bit elements suffice and 16-bit elements do not."""
     made = account(100_000, [4_000_000], [64], bits=32)
     found = {change.what: change.sufficient for change in made.changes}
     assert found["inputs and outputs of 8-bit elements"]
@@ -41,14 +41,14 @@ def test_narrower_elements_are_suggested_where_they_are_known() -> None:
 
 
 def test_narrower_elements_are_not_suggested_for_8_bit_io() -> None:
-    """What is narrow already cannot become narrower."""
+    """Narrower elements are not suggested for 8-bit IO."""
     assert not any(
         "-bit" in change.what for change in account(3_000_000, [64], [64], bits=8).changes
     )
 
 
 def test_the_smaller_binary_is_the_largest_that_fits() -> None:
-    """That many bytes less are enough, one byte fewer is not."""
+    """The suggested reduction of the binary is exact: one byte less would not fit."""
     made = account(3_000_000, [1000], [10])
     (less,) = (
         int(match[1].replace(",", ""))
@@ -60,7 +60,7 @@ def test_the_smaller_binary_is_the_largest_that_fits() -> None:
 
 
 def test_the_smallest_output_that_is_enough_is_named() -> None:
-    """Not the largest: only as much of the model goes as has to."""
+    """The smallest output whose removal suffices is suggested."""
     made = account(1_500_000, [64], [200_000, 300_000, 600_000])
     assert made.changes[0].what == "the model without output 'y2'"
     made = account(1_000_000, [64], [200_000, 300_000, 600_000])
@@ -68,12 +68,12 @@ def test_the_smallest_output_that_is_enough_is_named() -> None:
 
 
 def test_the_only_input_is_never_dropped() -> None:
-    """A model needs an input and an output."""
+    """The only input and the only output are never suggested for removal."""
     assert not any("without" in change.what for change in account(10, [POOL], [64]).changes)
 
 
 def test_two_changes_are_combined_where_one_is_not_enough() -> None:
-    """16-bit IO still fills the pool: the binary has to shrink as well."""
+    """If no single change suffices, two changes are combined; otherwise mem_type ddr remains."""
     made = account(1_900_000, [2 * POOL], [64], bits=16)
     assert not any(change.sufficient and " + " not in change.what for change in made.changes)
     assert made.advice == "no known change is enough; use mem_type ddr"
@@ -83,7 +83,7 @@ def test_two_changes_are_combined_where_one_is_not_enough() -> None:
 
 
 def test_too_many_tensors_are_joined() -> None:
-    """31 tensors and the binary pass; with 33 the three smallest become one."""
+    """For more than 32 allocations, joining the smallest inputs is suggested."""
     assert account(64, [64] * 30, [64]).verdict.fits
     made = account(64, [64] * 32, [64])
     assert (made.verdict.fits, made.verdict.missing) == (False, 0)
@@ -98,7 +98,7 @@ sizes = st.lists(st.integers(1, 700_000), min_size=1, max_size=4)
 def test_what_does_not_fit_always_gets_advice(
     binary: int, inputs: list[int], outputs: list[int], bits: int
 ) -> None:
-    """Sufficient changes save at least the missing bytes, others do not."""
+    """A change is marked sufficient exactly if it saves the missing bytes."""
     made = account(binary, inputs, outputs, bits)
     for change in made.changes:
         assert change.sufficient is (change.saves >= made.verdict.missing)
@@ -106,7 +106,7 @@ def test_what_does_not_fit_always_gets_advice(
 
 
 def two_graphs(*sizes: int) -> TcmRequest:
-    """Two graphs with an input and an output each, of these sizes."""
+    """Return two graphs with an input and an output each, of these sizes."""
     names = (("a", "input"), ("a", "output"), ("b", "input"), ("b", "output"))
     tensors = tuple(
         TcmTensor(f"{graph}/{kind}", size, kind, 8, graph)
@@ -117,7 +117,7 @@ def two_graphs(*sizes: int) -> TcmRequest:
 
 
 def test_of_several_graphs_one_may_stay_behind() -> None:
-    """The smaller graph goes where that is enough; the only output of a graph never does."""
+    """With several graphs, a run without the smaller one is suggested if that suffices."""
     made = explain_tcm(two_graphs(600_000, 600_000, 500_000, 500_000))
     assert [(change.what, change.sufficient) for change in made.changes] == [
         ("a run without graph 'b'", True)
@@ -125,6 +125,6 @@ def test_of_several_graphs_one_may_stay_behind() -> None:
 
 
 def test_a_larger_graph_goes_where_the_smaller_is_not_enough() -> None:
-    """What is called enough fits when it is done."""
+    """If leaving out the smaller graph does not suffice, the larger one is suggested."""
     made = explain_tcm(two_graphs(1_900_000, 500_000, 100_000, 100_000))
     assert made.advice == "any one of these is enough: a run without graph 'a'; or mem_type ddr"

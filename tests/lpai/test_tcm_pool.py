@@ -13,7 +13,7 @@ POOL = 2_035_712
 
 
 class Lines(list[tuple[LogLevel, str]]):
-    """A log that remembers."""
+    """A log callback that stores its lines."""
 
     def __call__(self, level: LogLevel, text: str) -> None:
         """Add a line."""
@@ -21,7 +21,7 @@ class Lines(list[tuple[LogLevel, str]]):
 
 
 def test_the_pool_speaks_once_and_every_allocation_speaks() -> None:
-    """The pool's line comes at the first allocation, with nothing in use; sizes are rounded."""
+    """The pool logs its size at the first allocation, and each allocation with its rounded size."""
     lines = Lines()
     pool = TcmPool(lines)
     assert lines == []
@@ -35,7 +35,7 @@ def test_the_pool_speaks_once_and_every_allocation_speaks() -> None:
 
 
 def test_an_exact_fit_passes() -> None:
-    """Every byte of the pool can be used."""
+    """An allocation of exactly the remaining bytes succeeds."""
     pool = TcmPool(Lines())
     assert pool.allocate(POOL - 64) is not None
     assert pool.allocate(64) is not None
@@ -44,7 +44,7 @@ def test_an_exact_fit_passes() -> None:
 
 @pytest.mark.parametrize("first", [0, 64, POOL])
 def test_one_byte_more_fails_without_fallback(first: int) -> None:
-    """The request is refused with an error line and no line about an allocation."""
+    """A request one byte too large returns None and logs one error."""
     lines = Lines()
     pool = TcmPool(lines)
     if first:
@@ -58,7 +58,7 @@ def test_one_byte_more_fails_without_fallback(first: int) -> None:
 
 
 def test_32_allocations_pass_and_the_33rd_is_fatal() -> None:
-    """The limit is an exception of its own, with the status of an abort."""
+    """The 33rd allocation raises TcmFatal with exit code 134."""
     pool = TcmPool(Lines())
     assert all(pool.allocate(64) is not None for _ in range(32))
     with pytest.raises(TcmFatal, match=r"^TCM allocator limit of 32 buffers exceeded$") as caught:
@@ -67,7 +67,7 @@ def test_32_allocations_pass_and_the_33rd_is_fatal() -> None:
 
 
 def test_the_limit_counts_what_is_alive() -> None:
-    """A freed buffer makes room for another, and a refused one does not count."""
+    """The limit counts live buffers only; a refused request does not count."""
     pool = TcmPool(Lines(), max_allocations=2)
     first = pool.allocate(64)
     assert first is not None
@@ -78,7 +78,7 @@ def test_the_limit_counts_what_is_alive() -> None:
 
 
 def test_a_larger_start_alignment_costs_room() -> None:
-    """With starts at 256 and sizes of 64, the gap between two buffers counts."""
+    """With start alignment 256, the gap between two buffers counts."""
     pool = TcmPool(Lines(), size=256 + 64, start_alignment=256)
     assert pool.allocate(1) is not None
     assert pool.allocate(64) is not None
@@ -88,7 +88,7 @@ def test_a_larger_start_alignment_costs_room() -> None:
 
 
 def test_model_and_io_of_the_worked_example_fit() -> None:
-    """1,500,000 + 2 x 100,000 + 4,000 bytes take 1,704,128 in 4 allocations."""
+    """The worked example takes 1,704,128 bytes in four allocations."""
     pool = TcmPool(Lines())
     made = [pool.allocate(size) for size in (1_500_000, 100_000, 100_000, 4_000)]
     assert None not in made
@@ -96,7 +96,7 @@ def test_model_and_io_of_the_worked_example_fit() -> None:
 
 
 def test_larger_inputs_of_the_worked_example_fail_on_the_second() -> None:
-    """With inputs of 300,000 bytes the binary and the first input fit, the second does not."""
+    """With inputs of 300,000 bytes, the binary and the first input fit, the second does not."""
     pool = TcmPool(Lines())
     made = [pool.allocate(size) is not None for size in (1_500_000, 300_000, 300_000)]
     assert made == [True, True, False]
@@ -104,7 +104,7 @@ def test_larger_inputs_of_the_worked_example_fail_on_the_second() -> None:
 
 @pytest.mark.parametrize(("word", "kind"), [("ddr", MemType.DDR), ("tcm", MemType.TCM)])
 def test_known_memory_types_are_read_silently(word: str, kind: MemType) -> None:
-    """The two documented words lead to their types."""
+    """The words "ddr" and "tcm" are parsed without a log line."""
     lines = Lines()
     assert parse_mem_type(word, lines) is kind
     assert lines == []
@@ -112,7 +112,7 @@ def test_known_memory_types_are_read_silently(word: str, kind: MemType) -> None:
 
 @pytest.mark.parametrize("word", ["", "TCM", "llc", "psram", "tcm "])
 def test_an_invalid_memory_type_gives_the_documented_pair(word: str) -> None:
-    """The parser speaks, then the allocator, and there is no buffer."""
+    """An invalid memory type logs the two documented errors and allocates nothing."""
     lines = Lines()
     kind = parse_mem_type(word, lines)
     assert kind is MemType.UNDEFINED
@@ -126,7 +126,7 @@ def test_an_invalid_memory_type_gives_the_documented_pair(word: str) -> None:
 
 @pytest.mark.parametrize("kind", [MemType.LLC, MemType.PSRAM])
 def test_io_comes_from_ddr_or_tcm_only(kind: MemType) -> None:
-    """Other heaps exist, but not for the extensions."""
+    """IO in LLC or PSRAM is refused with the documented error."""
     lines = Lines()
     made = allocate_io(kind, 64, "x", ddr=Heap(MemType.DDR), tcm=TcmPool(lines), log=lines)
     assert made is None
@@ -135,7 +135,7 @@ def test_io_comes_from_ddr_or_tcm_only(kind: MemType) -> None:
 
 @pytest.mark.parametrize("kind", [MemType.DDR, MemType.TCM])
 def test_io_comes_from_the_heap_it_asks_for(kind: MemType) -> None:
-    """The buffer is rounded and lies in its heap."""
+    """IO is allocated in the requested heap with a rounded size."""
     lines = Lines()
     ddr, tcm = Heap(MemType.DDR), TcmPool(lines)
     made = allocate_io(kind, 100, "x", ddr=ddr, tcm=tcm, log=lines)
@@ -144,14 +144,14 @@ def test_io_comes_from_the_heap_it_asks_for(kind: MemType) -> None:
 
 
 def test_ddr_does_not_touch_the_pool() -> None:
-    """Without a request for TCM the pool says nothing."""
+    """Allocating in DDR does not touch the TCM pool."""
     lines = Lines()
     allocate_io(MemType.DDR, 100, "x", ddr=Heap(MemType.DDR), tcm=TcmPool(lines), log=lines)
     assert lines == []
 
 
 def test_a_pool_of_its_own_has_nothing_to_do_with_the_one_of_the_process() -> None:
-    """Neither while it is there nor when it goes."""
+    """A separate TCM pool and the process-wide pool do not affect each other."""
     common = Heap(MemType.TCM)
     kept = common.allocate(POOL)
     own = TcmPool(Lines(), size=128)
@@ -164,7 +164,7 @@ def test_a_pool_of_its_own_has_nothing_to_do_with_the_one_of_the_process() -> No
 
 
 def test_a_pool_held_by_young_garbage_is_freed_without_looking_through_everything() -> None:
-    """What was dropped lately is found among what was made lately."""
+    """A recently dropped TCM heap is freed by collecting only the youngest generation."""
     gc.collect()
     collected: list[int] = []
     with collector_paused():
@@ -182,7 +182,7 @@ def test_a_pool_held_by_young_garbage_is_freed_without_looking_through_everythin
 
 
 def test_a_pool_held_by_old_garbage_is_freed() -> None:
-    """However long ago it was dropped."""
+    """A TCM heap dropped long ago is freed when the pool needs the room."""
     with collector_paused():
         dropped = Heap(MemType.TCM)
         dropped.allocate(64)

@@ -1,4 +1,4 @@
-"""Always-on models run under the contract in one process, with one scratch between them."""
+"""Several always-on models follow the contract in one process with shared scratch."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ NAMES = ("hey_jarvis", "alexa", "keyword_spotting")
 
 
 def frames(session: lpai.Session, count: int, seed: int) -> list[dict[str, Any]]:
-    """Random inputs of a graph."""
+    """Return random inputs of a graph."""
     numbers = np.random.default_rng(seed)
     tensors = [session.compiled.model.tensors[name] for name in session.compiled.inputs]
     return [
@@ -39,7 +39,7 @@ def frames(session: lpai.Session, count: int, seed: int) -> list[dict[str, Any]]
 
 
 def test_three_models_take_turns_in_one_scratch(tmp_path: Path) -> None:
-    """Frame after frame each gives what it gives alone, and no rule of the contract is broken."""
+    """Three models that share scratch compute, in turn, what each computes alone."""
     paths = [MODELS / f"{name}.tflite" for name in NAMES]
     if any(not path.exists() for path in paths):
         pytest.skip("the models are not here; fetch them with tools/models.py")
@@ -70,7 +70,7 @@ def test_three_models_take_turns_in_one_scratch(tmp_path: Path) -> None:
 
 
 def test_net_run_gives_all_graphs_one_scratch(tmp_path: Path) -> None:
-    """Graphs in one scratch give what they give in their own."""
+    """With `--one_scratch`, net-run gives the same results as with separate scratch."""
     made, names = tmp_path / "both.bin", ("--graph-name", "a", "--graph-name", "b")
     model = str(Path(__file__).parents[2] / "examples" / "small.onnx")
     options = ("--shape", "x=1x4x8x8", "--quantize", "int8", "-o", made)
@@ -87,7 +87,7 @@ def test_net_run_gives_all_graphs_one_scratch(tmp_path: Path) -> None:
 
 
 def take_over(binary: bytes, scratch: int, found: Any) -> tuple[Backend, dict[str, Any]]:
-    """Graphs that all have the same scratch, and their parts of one persistent memory."""
+    """Return graphs that share scratch and have their own persistent memory."""
     heap = Heap(MemType.DDR)
     backend = Backend.create()
     ask(backend.get_property, BackendProperty.GET_PROP_ALIGNMENT_REQ)
