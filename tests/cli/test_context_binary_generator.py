@@ -13,8 +13,7 @@ from command_line import exit_code, sentence, verb
 from qnnmem.errors import NoCompiler, OutputError, QnnMemError
 from qnnmem.htp import installed, library
 from qnnmem.htp.binary.read import read_context
-from qnnmem.htp.installed import INSTALL
-from qnnmem.htp.library import library_there
+from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.htp.provoke import small_convolution, wide_softmax
 from qnnmem.lpai.binary import map_file, unpack
 from qnnmem.qnn.enums import TensorMemType

@@ -15,8 +15,7 @@ from sliced_model import sliced
 
 from qnnmem.errors import CannotTell, OutputError, UsageError
 from qnnmem.flags import flag
-from qnnmem.htp.installed import INSTALL
-from qnnmem.htp.library import library_there
+from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.results.schema import load_schema
 
 ROOT = Path(__file__).parents[2]

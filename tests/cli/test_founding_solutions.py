@@ -18,8 +18,7 @@ from command_line import exit_code, run, sentence
 from onnx import TensorProto, helper, numpy_helper
 
 from qnnmem.doctor.kb.knowledge import BUILT_IN, read_folder
-from qnnmem.htp.installed import INSTALL
-from qnnmem.htp.library import library_there
+from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.targets.socs import most_tensors
 
 ROOT = Path(__file__).parents[2]

@@ -14,8 +14,7 @@ from context_writer import example_context, example_graph, old_context, pack_con
 from sliced_model import sliced
 
 from qnnmem.errors import CannotTell, UsageError
-from qnnmem.htp.installed import INSTALL
-from qnnmem.htp.library import library_there
+from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.results.schema import load_schema
 
 ROOT = Path(__file__).parents[2]

@@ -13,8 +13,7 @@ from told_worker import ToldWorker, done, loading
 from qnnmem.cli.output import Output
 from qnnmem.cli.prepare import show_htp
 from qnnmem.errors import MissingSoc, OutputError, UsageError
-from qnnmem.htp.installed import INSTALL
-from qnnmem.htp.library import library_there
+from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.htp.measure import MeasuredModel, measure
 from qnnmem.htp.requests import RequestOutcome
 from qnnmem.options.prepare import PreparationOptions

@@ -11,8 +11,7 @@ from command_line import verb
 
 from qnnmem.errors import CannotTell, OutputError
 from qnnmem.htp import provoke as recipes
-from qnnmem.htp.installed import INSTALL
-from qnnmem.htp.library import library_there
+from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.htp.log import Cause, CompileLog, Refusal
 from qnnmem.htp.provoke import FailureKind, Provoked, record_of
 from qnnmem.results.provoked import Attempt

@@ -20,8 +20,7 @@ from msgspec import structs
 from qnnmem.contract.rules import QMEM, rules
 from qnnmem.errors import LoadError, OutputError, UsageError
 from qnnmem.flags import flag
-from qnnmem.htp.installed import INSTALL
-from qnnmem.htp.library import library_there
+from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.htp.provoke import small_convolution
 from qnnmem.htp.qmem.misuse import MISUSES
 from qnnmem.report import qmem as report

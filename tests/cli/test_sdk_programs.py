@@ -15,8 +15,7 @@ import numpy as np
 import pytest
 from command_line import exit_code, run, sentence
 
-from qnnmem.htp.installed import INSTALL
-from qnnmem.htp.library import library_there
+from qnnmem.htp.library import INSTALL, library_there
 
 ROOT = Path(__file__).parents[2]
 NEEDS_LIBRARY = pytest.mark.skipif(

@@ -15,8 +15,7 @@ from sliced_model import sliced
 from qnnmem.cli.verbs import qnnmem
 from qnnmem.errors import QnnMemError
 from qnnmem.htp import sweep as sweeps
-from qnnmem.htp.installed import INSTALL
-from qnnmem.htp.library import library_there
+from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.report import sweep as report
 from qnnmem.results.schema import load_schema
 

@@ -12,8 +12,7 @@ import pytest
 from command_line import exit_code, run, sentence
 from onnx import TensorProto, helper
 
-from qnnmem.htp.installed import INSTALL
-from qnnmem.htp.library import library_there
+from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.quiet_onnxruntime import import_onnxruntime
 from qnnmem.results.schema import load_schema
 

@@ -29,9 +29,8 @@ from qnnmem.fix.recipe import apply_recipe
 from qnnmem.fix.remedy import Change, FixCase, Step
 from qnnmem.htp import provoke as models
 from qnnmem.htp.compile import CompileOptions
-from qnnmem.htp.installed import INSTALL
 from qnnmem.htp.kept import to_kept
-from qnnmem.htp.library import library_there
+from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.htp.log import read_line as log_line
 from qnnmem.htp.requests import RequestOutcome
 from qnnmem.htp.worker import Worker

@@ -28,8 +28,7 @@ from qnnmem.fix.parts.partition import NoPartition
 from qnnmem.fix.parts.parts_remedy import parts_at
 from qnnmem.htp import provoke as models
 from qnnmem.htp.compile import CompileOptions, HtpPrecision
-from qnnmem.htp.installed import INSTALL
-from qnnmem.htp.library import library_there
+from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.htp.log import read_line as log_line
 from qnnmem.htp.requests import RequestOutcome
 from qnnmem.htp.worker import Worker

@@ -19,8 +19,7 @@ from qnnmem.errors import CannotTell, LoadError, QnnError
 from qnnmem.htp import HtpBackend, HtpComposedContext, HtpComposedGraph
 from qnnmem.htp.binary.read import context_from_bytes, read_context
 from qnnmem.htp.compile import CompileOptions
-from qnnmem.htp.installed import INSTALL
-from qnnmem.htp.library import library_there
+from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.htp.measure import MeasuredModel, measure
 from qnnmem.htp.worker import Worker
 from qnnmem.qnn.enums import DataType, TensorMemType, TensorType

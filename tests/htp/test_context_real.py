@@ -15,8 +15,7 @@ from vendor_reader import vendor_reading
 from qnnmem.htp.bill import bill_of
 from qnnmem.htp.binary.context import HtpContext, describe_context
 from qnnmem.htp.binary.read import read_context
-from qnnmem.htp.installed import INSTALL
-from qnnmem.htp.library import library_there
+from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.htp.measure import bill_of_loaded, bill_of_model
 from qnnmem.qnn.enums import DataType, TensorMemType
 from qnnmem.results.footprint import Bill

@@ -30,8 +30,7 @@ from qnnmem.htp.fit import (
     nearby,
     with_suggestions,
 )
-from qnnmem.htp.installed import INSTALL
-from qnnmem.htp.library import library_there
+from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.htp.log import parse_log
 from qnnmem.htp.requests import RequestOutcome
 from qnnmem.htp.worker import Worker

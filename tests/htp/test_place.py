@@ -16,8 +16,7 @@ from qnnmem.htp.bill import bill_of
 from qnnmem.htp.binary.read import read_context
 from qnnmem.htp.compile import Compiled, compile_model
 from qnnmem.htp.first_fit import EXACT_UP_TO, best_order, place
-from qnnmem.htp.installed import INSTALL
-from qnnmem.htp.library import library_there
+from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.htp.log import PdEstimate
 from qnnmem.htp.place import (
     Resident,

@@ -21,8 +21,7 @@ from qnnmem.htp.compile import (
     compile_model,
 )
 from qnnmem.htp.compile.compiled import rename_binary
-from qnnmem.htp.installed import INSTALL
-from qnnmem.htp.library import library_there
+from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.htp.log import Cause
 from qnnmem.htp.worker import Worker
 from qnnmem.qnn.enums import TensorMemType

@@ -13,8 +13,7 @@ from told_worker import ToldWorker, done, loading, refused
 
 from qnnmem.errors import CannotTell
 from qnnmem.htp import provoke as models
-from qnnmem.htp.installed import INSTALL
-from qnnmem.htp.library import library_there
+from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.htp.provoke import FailureKind, Provoked, provoke
 from qnnmem.htp.requests import RequestOutcome
 from qnnmem.htp.worker import Worker

@@ -20,8 +20,7 @@ from qnnmem.errors import CannotTell, QnnError, UsageError
 from qnnmem.htp.bill import bill_of
 from qnnmem.htp.binary.context import HtpGraph
 from qnnmem.htp.compile import CompileOptions
-from qnnmem.htp.installed import INSTALL
-from qnnmem.htp.library import library_there
+from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.htp.provoke import small_convolution
 from qnnmem.htp.qmem.layer import IoLayer, Places, numpy_type
 from qnnmem.htp.qmem.memory import HtpMemDescriptor, HtpMemType, MemRegistry, SharedBuffer

@@ -21,8 +21,7 @@ from qnnmem.errors import NoCompiler, QnnError, UsageError
 from qnnmem.htp.binary.context import HtpGraph
 from qnnmem.htp.binary.read import read_context
 from qnnmem.htp.compile import CompileOptions, compile_model
-from qnnmem.htp.installed import INSTALL
-from qnnmem.htp.library import library_there
+from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.htp.provoke import sliced_inputs
 from qnnmem.htp.qmem.layer import Places
 from qnnmem.htp.qmem.misuse import MISUSES, contract_answer, obstacle_to_misuse, try_misuses

@@ -18,8 +18,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from qnnmem.errors import NoCompiler
 from qnnmem.htp.compile import CompileFailure, CompileOptions, compile_model
-from qnnmem.htp.installed import INSTALL
-from qnnmem.htp.library import find_library, library_there
+from qnnmem.htp.library import INSTALL, find_library, library_there
 from qnnmem.htp.worker import Worker
 from qnnmem.results.schema import load_schema
 from qnnmem.targets.socs import find_soc

@@ -15,8 +15,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from qnnmem.errors import LoadError
 from qnnmem.htp.compile import CompileFailure, CompileOptions, compile_model
-from qnnmem.htp.installed import INSTALL
-from qnnmem.htp.library import library_there
+from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.htp.worker import Worker
 from qnnmem.targets.socs import find_soc
 

@@ -7,9 +7,14 @@ from pathlib import Path
 import pytest
 
 from qnnmem.errors import NoCompiler, UsageError, WorkerLost
-from qnnmem.htp import installed as command
-from qnnmem.htp.installed import split_commands, worker_commands
-from qnnmem.htp.library import find_libraries, find_library, library_there
+from qnnmem.htp import library as command
+from qnnmem.htp.library import (
+    find_libraries,
+    find_library,
+    library_there,
+    split_commands,
+    worker_commands,
+)
 
 
 @pytest.fixture(autouse=True)

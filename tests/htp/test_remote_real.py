@@ -17,8 +17,7 @@ from command_line import exit_code, run
 from onnx import TensorProto, helper, numpy_helper
 
 from qnnmem.errors import WorkerError
-from qnnmem.htp.installed import INSTALL
-from qnnmem.htp.library import find_library, library_there
+from qnnmem.htp.library import INSTALL, find_library, library_there
 from qnnmem.htp.remote.client import close_parked
 from qnnmem.htp.requests import LoadRequest, Tick, VersionsRequest, WaitRequest
 from qnnmem.htp.worker import Worker

@@ -21,9 +21,8 @@ from patience import patient
 from qnnmem.cache import ResultCache
 from qnnmem.errors import OutputError, Setting, UsageError, join_words
 from qnnmem.htp.compile import CompileOptions, HtpPrecision
-from qnnmem.htp.installed import INSTALL
 from qnnmem.htp.kept import default_folder, model_digest, settings_of
-from qnnmem.htp.library import library_there
+from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.htp.sweep import (
     Axis,
     Identity,

@@ -17,8 +17,7 @@ from vendor_reader import vendor_reading
 from qnnmem.child import memory_limit
 from qnnmem.errors import CannotTell, Refused
 from qnnmem.htp import installed
-from qnnmem.htp.installed import check_platform, check_version
-from qnnmem.htp.library import library_there
+from qnnmem.htp.library import check_platform, check_version, library_there
 from qnnmem.htp.native import child
 from qnnmem.htp.requests import (
     LibraryRefusal,

@@ -15,8 +15,7 @@ from command_line import exit_code, run, sentence
 from qnnmem import lpai
 from qnnmem.errors import LoadError
 from qnnmem.htp.binary.read import read_context
-from qnnmem.htp.installed import INSTALL
-from qnnmem.htp.library import library_there
+from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.loader.dlc import compose_trusted
 from qnnmem.lpai.binary import map_file, unpack
 from qnnmem.qnn.enums import DataType, TensorMemType

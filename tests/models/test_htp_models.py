@@ -15,8 +15,7 @@ from qnnmem.htp.binary.context import HtpContext
 from qnnmem.htp.binary.read import read_context
 from qnnmem.htp.compile import Compiled, CompileOptions, compile_model
 from qnnmem.htp.fit import fit_bill
-from qnnmem.htp.installed import INSTALL
-from qnnmem.htp.library import library_there
+from qnnmem.htp.library import INSTALL, library_there
 from qnnmem.htp.log import PdEstimate, parse_log
 from qnnmem.htp.requests import LoadRequest
 from qnnmem.htp.worker import Worker

@@ -81,7 +81,7 @@ def test_what_is_not_certain_is_asked_back(text: str, names: str) -> None:
 @pytest.mark.parametrize("text", ["v75", "Hexagon v75", "HTP75", "hexagon_v75", "dsp_arch=75"])
 def test_a_version_of_hexagon_is_none_and_names_those_that_have_it(text: str) -> None:
     """The best known first; a number alone is an id."""
-    with pytest.raises(UsageError, match=r"version of Hexagon, not a SoC; .*: SM8650, QCS8275"):
+    with pytest.raises(UsageError, match=r"Hexagon version, not a SoC; .*: SM8650, QCS8275"):
         find_soc(text)
     assert {soc.arch for soc in with_hexagon(text)} == {75}
     assert with_hexagon("75") == with_hexagon("v12") == ()

@@ -11,8 +11,7 @@ import pytest
 from browser import OpensPages
 from served import Served
 
-from qnnmem.htp.installed import INSTALL
-from qnnmem.htp.library import library_there
+from qnnmem.htp.library import INSTALL, library_there
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page

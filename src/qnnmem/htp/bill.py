@@ -180,8 +180,8 @@ def total(parts: Iterable[Sourced | None], source: str) -> Sourced | None:
 
 def over_graphs(parts: Iterable[Sourced | None]) -> Sourced | None:
     """Return the sum of a part over all graphs; for a single graph, the part unchanged."""
-    given = tuple(parts)
-    return given[0] if len(given) == 1 else total(given, "sum over graphs")
+    values = tuple(parts)
+    return values[0] if len(values) == 1 else total(values, "sum over graphs")
 
 
 def largest(parts: Iterable[Sourced | None]) -> Sourced | None:
@@ -189,9 +189,9 @@ def largest(parts: Iterable[Sourced | None]) -> Sourced | None:
 
     Used for memory that graphs use one after the other, and for limits that apply to each graph.
     """
-    given = tuple(parts)
-    known = [part for part in given if part is not None]
-    if not known or len(known) < len(given):
+    values = tuple(parts)
+    known = [part for part in values if part is not None]
+    if not known or len(known) < len(values):
         return None
     return max(known, key=lambda part: part.value)
 
@@ -291,13 +291,13 @@ def _percent(size: int, name: str) -> int:
 
 def logged_pd(name: str, vtcm: Sourced | None, log: CompileLog) -> SizeRange | None:
     """Return a graph's exact need in the process domain, summed from the parts in the load log."""
-    found = next((graph for graph in loaded_graphs(log) if graph.name == name), None)
-    if found is None:
+    loaded = next((graph for graph in loaded_graphs(log) if graph.name == name), None)
+    if loaded is None:
         return None
-    size = found.vtcm if found.vtcm is not None else vtcm.value if vtcm else None
+    size = loaded.vtcm if loaded.vtcm is not None else vtcm.value if vtcm else None
     if size is None:
         return None
-    total = found.weights + found.io + found.runlist + found.spill_fill + size
+    total = loaded.weights + loaded.io + loaded.runlist + loaded.spill_fill + size
     exact = Sourced(total, Origin.MEASURED, log_source(log))
     return SizeRange(exact, exact)
 
@@ -352,8 +352,8 @@ def find_traps(
     """
     if soc is None:
         option = flag(Setting("soc"))
-        what = f"the file does not state a known SoC; choose one with {option}"
-        yield Trap("no-soc", what)
+        sentence = f"the file does not state a known SoC; choose one with {option}"
+        yield Trap("no-soc", sentence)
     elif made_for is not None and made_for.model_id != soc.model_id:
         yield Trap(
             "other-soc",
@@ -386,14 +386,14 @@ def _vtcm_traps(context: HtpContext, soc: Soc | None, log: CompileLog) -> Iterat
     largest = None if soc is None else soc.vtcm_bytes
     if soc is None or largest is None:
         return
-    most = format_size(largest.value)
+    whole = format_size(largest.value)
     unknown = [g for g in context.graphs if logged_vtcm(g.name, log) is None]
     if any(may_be_unset(graph, largest) for graph in unknown):
         unset = format_size(htp_constant("vtcm", "unset").value)
         yield Trap(
             "vtcm-unset",
             f"the file states {unset} of VTCM, which can also mean that no size was set; the "
-            f"compiler then takes all {most} of {soc.name}, and the bill counts {most}",
+            f"compiler then takes all {whole} of {soc.name}, and the bill counts {whole}",
         )
 
 
@@ -407,11 +407,11 @@ def _vtcm_over(soc: Soc | None, used: int) -> Iterator[Trap]:
         )
 
 
-def wrong_architecture(made: int | None, soc: Soc) -> str:
+def wrong_architecture(arch: int | None, soc: Soc) -> str:
     """Return why a binary for a newer Hexagon cannot run on this SoC; empty if it can."""
-    if made is None or soc.arch is None or made <= soc.arch:
+    if arch is None or soc.arch is None or arch <= soc.arch:
         return ""
     return (
-        f"the binary was made for Hexagon v{made} but {soc.name} is v{soc.arch}; compile "
+        f"the binary was made for Hexagon v{arch} but {soc.name} is v{soc.arch}; compile "
         f"the model for {soc.name}"
     )

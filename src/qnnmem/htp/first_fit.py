@@ -15,17 +15,17 @@ def place(sizes: Sequence[int], budget: int, order: Sequence[int] | None = None)
     members: list[list[int]] = []
     used: list[int] = []
     too_large = []
-    for one in order:
-        if sizes[one] > budget:
-            too_large.append(one)
+    for context in order:
+        if sizes[context] > budget:
+            too_large.append(context)
             continue
-        room = (d for d, full in enumerate(used) if full + sizes[one] <= budget)
+        room = (d for d, full in enumerate(used) if full + sizes[context] <= budget)
         domain = next(room, len(used))
         if domain == len(used):
             members.append([])
             used.append(0)
-        members[domain].append(one)
-        used[domain] += sizes[one]
+        members[domain].append(context)
+        used[domain] += sizes[context]
     domains = (
         PlacedDomain(tuple(m), total, budget - total)
         for m, total in zip(members, used, strict=True)
@@ -39,12 +39,13 @@ def best_order(sizes: Sequence[int], budget: int) -> Placement:
     Contexts are ordered group by group. First-fit then needs at most one domain per group, because
     each context fits at least into the domain of its own group.
     """
-    falling = sorted(range(len(sizes)), key=lambda one: (-sizes[one], one))
+    falling = sorted(range(len(sizes)), key=lambda context: (-sizes[context], context))
     greedy = place(sizes, budget, falling)
     if len(sizes) > EXACT_UP_TO:
         return greedy
-    groups = _search([one for one in falling if sizes[one] <= budget], sizes, budget, greedy)
-    order = [one for group in groups for one in sorted(group)]
+    fitting = [context for context in falling if sizes[context] <= budget]
+    groups = _search(fitting, sizes, budget, greedy)
+    order = [context for group in groups for context in sorted(group)]
     return place(sizes, budget, [*order, *greedy.too_large])
 
 
@@ -53,7 +54,7 @@ def _search(
 ) -> list[list[int]]:
     """Return the fewest groups that fit, by branch and bound, largest context first."""
     best = [list(domain.contexts) for domain in greedy.domains]
-    fewest = -(-sum(sizes[one] for one in items) // budget) if items else 0
+    fewest = -(-sum(sizes[context] for context in items) // budget) if items else 0
 
     def step(number: int, groups: list[list[int]], used: list[int]) -> None:
         nonlocal best
@@ -62,17 +63,17 @@ def _search(
         if number == len(items):
             best = [list(group) for group in groups]
             return
-        one, tried = items[number], set()
-        for place_, full in enumerate(used):
-            if full + sizes[one] <= budget and full not in tried:
+        context, tried = items[number], set()
+        for domain, full in enumerate(used):
+            if full + sizes[context] <= budget and full not in tried:
                 tried.add(full)  # equally full domains are interchangeable
-                groups[place_].append(one)
-                used[place_] += sizes[one]
+                groups[domain].append(context)
+                used[domain] += sizes[context]
                 step(number + 1, groups, used)
-                used[place_] -= sizes[one]
-                groups[place_].pop()
+                used[domain] -= sizes[context]
+                groups[domain].pop()
         if len(groups) + 1 < len(best):
-            step(number + 1, [*groups, [one]], [*used, sizes[one]])
+            step(number + 1, [*groups, [context]], [*used, sizes[context]])
 
     step(0, [], [])
     return best

@@ -92,12 +92,14 @@ class Fit(FitFacts, frozen=True):
     @property
     def suggestions(self) -> tuple[Suggestion, ...]:
         """Settings that fit or were not tried."""
-        return tuple(one for one in self.nearby if one.state in ("fits", "untried"))
+        return tuple(near for near in self.nearby if near.state in ("fits", "untried"))
 
     @property
     def tried(self) -> tuple[Suggestion, ...]:
         """Settings that were tried and did not fit, or did not finish in time."""
-        return tuple(one for one in self.nearby if one.state in ("failed", "unfinished"))
+        return tuple(
+            suggestion for suggestion in self.nearby if suggestion.state in ("failed", "unfinished")
+        )
 
 
 def fit_result(fits: Sequence[Fit], file: str) -> FitResult:
@@ -118,9 +120,9 @@ def _soc_fit(fit: Fit) -> SocFit:
     )
 
 
-def _fit_suggestion(one: Suggestion) -> FitSuggestion:
-    reason, is_late = with_flags(one.reason), one.state == "unfinished"
-    return FitSuggestion(flag(one.setting), one.verified, reason, is_late)
+def _fit_suggestion(suggestion: Suggestion) -> FitSuggestion:
+    reason, is_late = with_flags(suggestion.reason), suggestion.state == "unfinished"
+    return FitSuggestion(flag(suggestion.setting), suggestion.verified, reason, is_late)
 
 
 # --- A bill, or a refusal of the compiler, against the limits -------------------------------------
@@ -250,8 +252,8 @@ def _largest(bill: Bill) -> tuple[BillItem, ...]:
         )
         if size is not None and size.value
     )
-    every = (*bill.largest_io, *bill.largest_weights, *parts)
-    return tuple(sorted(every, key=lambda item: (-item.bytes, item.name))[:5])
+    items = (*bill.largest_io, *bill.largest_weights, *parts)
+    return tuple(sorted(items, key=lambda item: (-item.bytes, item.name))[:5])
 
 
 def fit_failure(
@@ -314,29 +316,29 @@ def judge_model(
     worker: Worker,
 ) -> Fit:
     """Return the verdict for a model, after compiling it and loading the binary."""
-    made = measure(path, soc, options, worker=worker)
-    return fit_made(made, path, options, budgets)
+    measured = measure(path, soc, options, worker=worker)
+    return fit_made(measured, path, options, budgets)
 
 
 def fit_made(
-    made: MeasuredModel | CompileFailure,
+    measured: MeasuredModel | CompileFailure,
     path: Path,
     options: CompileOptions,
     budgets: Mapping[str, Sourced],
 ) -> Fit:
     """Return the verdict for a compiled model or a failed compile."""
-    if isinstance(made, CompileFailure):
-        return fit_failure(made, budgets, model_io(path, options))
-    return fit_measured(made, budgets)
+    if isinstance(measured, CompileFailure):
+        return fit_failure(measured, budgets, model_io(path, options))
+    return fit_measured(measured, budgets)
 
 
-def fit_measured(made: MeasuredModel, budgets: Mapping[str, Sourced] | None = None) -> Fit:
+def fit_measured(measured: MeasuredModel, budgets: Mapping[str, Sourced] | None = None) -> Fit:
     """Return the verdict for a compiled model; it is undecided without the loader's estimate."""
-    fit = fit_bill(made.bill, made.compiled.soc, budgets)
-    fit = structs.replace(fit, seconds=made.compiled.outcome.seconds)
-    if not made.no_estimate or fit.fits is False:
+    fit = fit_bill(measured.bill, measured.compiled.soc, budgets)
+    fit = structs.replace(fit, seconds=measured.compiled.outcome.seconds)
+    if not measured.no_estimate or fit.fits is False:
         return fit
-    return structs.replace(fit, fits=None, why=made.no_estimate)
+    return structs.replace(fit, fits=None, why=measured.no_estimate)
 
 
 def model_io(path: Path, options: CompileOptions) -> tuple[BillItem, ...]:
@@ -347,12 +349,12 @@ def model_io(path: Path, options: CompileOptions) -> tuple[BillItem, ...]:
 
     graph = read_guarded(path).proto.graph
     weights = {tensor.name for tensor in graph.initializer}
-    found = [
+    items = [
         *(_value(item, "input", options) for item in graph.input if item.name not in weights),
         *(_value(item, "output", options) for item in graph.output),
         *(_item(t.name, "weights", tuple(t.dims), t.data_type) for t in graph.initializer),
     ]
-    known = [item for item in found if item is not None and item.bytes]
+    known = [item for item in items if item is not None and item.bytes]
     return tuple(sorted(known, key=lambda item: (-item.bytes, item.name))[:_NAMED])
 
 
@@ -364,12 +366,12 @@ def _composed_io(path: Path) -> tuple[BillItem, ...]:
     except (LoadError, CannotTell):
         return ()
     sides = (("input", model.inputs), ("output", model.outputs), ("weights", model.constants))
-    found = [
+    items = [
         BillItem("", name, kind, model.tensors[name].nbytes)
         for kind, names in sides
         for name in names
     ]
-    return tuple(sorted(found, key=lambda item: (-item.bytes, item.name))[:_NAMED])
+    return tuple(sorted(items, key=lambda item: (-item.bytes, item.name))[:_NAMED])
 
 
 def _value(item: Any, kind: str, options: CompileOptions) -> BillItem | None:
@@ -435,9 +437,11 @@ def fit_all(
     done = dict(zip(first, spread(judge, list(first.values())), strict=True))
     answers = []
     for soc in targets:
-        found = done[_alike(soc)]
-        same = found.soc == soc
-        answers.append(found if same else structs.replace(found, soc=soc, same_as=found.soc.name))
+        judged = done[_alike(soc)]
+        same = judged.soc == soc
+        answers.append(
+            judged if same else structs.replace(judged, soc=soc, same_as=judged.soc.name)
+        )
     return tuple(answers)
 
 
@@ -491,11 +495,13 @@ def with_suggestions(
     ends = deadline or Deadline.after(options.time_limit_s)
     patience = 2 * (fit.seconds or 0.0) + _PATIENCE_S
     done: list[Suggestion] = []
-    found = (near for near in nearby(fit, options) if converts or near.setting.name != "precision")
+    candidates = (
+        near for near in nearby(fit, options) if converts or near.setting.name != "precision"
+    )
     left = tries
-    for near in found:
+    for near in candidates:
         if near.setting.name == "vtcm_mb" and any(
-            one.verified and one.setting.name == "vtcm_mb" for one in done
+            suggestion.verified and suggestion.setting.name == "vtcm_mb" for suggestion in done
         ):
             continue  # less VTCM than a setting that already fits
         limit = min(ends.left_s, patience)
@@ -592,16 +598,16 @@ def _other_soc(fit: Fit, options: CompileOptions, pool: str) -> Iterator[Nearby]
     """Yield a setting with the SoC that has enough memory and the nearest Hexagon version."""
     worst = fit.worst
     need = worst.need.low.value if worst and worst.need else None
-    found = [soc for soc in socs() if soc.has_htp and _has_more(soc, fit.soc, pool, need)]
+    larger = [soc for soc in socs() if soc.has_htp and _has_more(soc, fit.soc, pool, need)]
     if options.precision is HtpPrecision.FP16:
-        found = [soc for soc in found if soc.fp16]
+        larger = [soc for soc in larger if soc.fp16]
     arch = fit.soc.arch or 0
 
-    def far(soc: Soc) -> tuple[bool, int, str]:
+    def distance(soc: Soc) -> tuple[bool, int, str]:
         """Sort key: phones first, as they are the most common, then the nearest architecture."""
         return not soc.name.startswith("SM"), abs((soc.arch or 0) - arch), soc.name
 
-    best = min(found, key=far, default=None)
+    best = min(larger, key=distance, default=None)
     if best is not None:
         title = {"compile": "a larger compile limit", "vtcm": "more VTCM"}[pool]
         vtcm = None if pool == "vtcm" else options.vtcm_mb
@@ -611,10 +617,10 @@ def _other_soc(fit: Fit, options: CompileOptions, pool: str) -> Iterator[Nearby]
 
 def _has_more(soc: Soc, than: Soc, pool: str, need: int | None) -> bool:
     sizes = [s.compile_limit if pool == "compile" else s.vtcm_bytes for s in (soc, than)]
-    mine, other = sizes
-    if mine is None or other is None or mine.value <= other.value:
+    size, other = sizes
+    if size is None or other is None or size.value <= other.value:
         return False
-    return need is None or mine.value >= need
+    return need is None or size.value >= need
 
 
 # --- Judges: one worker with the library, or the workers of a cluster -----------------------------
@@ -627,11 +633,11 @@ class JudgedModel(NamedTuple):
     is_final: bool
 
 
-def is_final(made: MeasuredModel | CompileFailure) -> bool:
+def is_final(measured: MeasuredModel | CompileFailure) -> bool:
     """Return True if another run would give the same result, unlike after a crash or timeout."""
-    if isinstance(made, CompileFailure):
-        return made.outcome.kind == "refused"
-    return not made.no_estimate
+    if isinstance(measured, CompileFailure):
+        return measured.outcome.kind == "refused"
+    return not measured.no_estimate
 
 
 class FitWorker:
@@ -645,13 +651,15 @@ class FitWorker:
 
     def judge(self, soc: Soc, options: CompileOptions) -> JudgedModel:
         """Return the verdict for a SoC and settings, after a compile and load."""
-        made = measure(
+        measured = measure(
             *(self._path, soc, options),
             worker=self._worker,
             progress=self._progress,
             try_cures=True,
         )
-        return JudgedModel(fit_made(made, self._path, options, self._budgets), is_final(made))
+        return JudgedModel(
+            fit_made(measured, self._path, options, self._budgets), is_final(measured)
+        )
 
     def close(self) -> None:
         """Stop the worker."""
@@ -674,13 +682,13 @@ class FitCluster:
 
     def judge(self, soc: Soc, options: CompileOptions) -> JudgedModel:
         """Return the verdict of any worker of the cluster."""
-        wish = (soc.name, for_a_cluster(options), dict(self._budgets))
-        found = self._model.ask(JudgedModel, judge_there, *wish)
-        if found.fit.soc != soc:
+        arguments = (soc.name, for_a_cluster(options), dict(self._budgets))
+        verdict = self._model.ask(JudgedModel, judge_there, *arguments)
+        if verdict.fit.soc != soc:
             from qnnmem.htp.remote.cluster import not_understood
 
             raise not_understood()
-        return found
+        return verdict
 
     def close(self) -> None:
         """Do nothing: the cluster belongs to the caller."""

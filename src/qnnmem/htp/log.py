@@ -159,8 +159,8 @@ class CompileLog:
 
 
 def _total(values: Iterable[int]) -> int | None:
-    found = tuple(values)
-    return sum(found) if found else None
+    known = tuple(values)
+    return sum(known) if known else None
 
 
 def host_memory(lines: Iterable[LogLine]) -> bool:
@@ -172,8 +172,8 @@ def find_refusals(lines: Iterable[LogLine]) -> Iterator[Refusal]:
     """Yield the refusals in a log, in order."""
     for line in lines:
         for cause, pattern, units in _REFUSALS:
-            if found := pattern.search(line.text):
-                groups = found.groupdict()
+            if match := pattern.search(line.text):
+                groups = match.groupdict()
                 sizes = {
                     name: int(groups[name]) * units for name in ("need", "limit") if name in groups
                 }
@@ -289,16 +289,16 @@ class _Draft:
 
     def take(self, text: str) -> None:
         """Parse one line and store its facts."""
-        if self.version is None and (found := _VERSION.search(text)):
-            self.version = found[1]
-        if found := _OPTION.search(text):
-            self.options[found[1]] = found[2].strip()
-        elif found := _TRAFFIC.search(text):
-            self._take_traffic(found[1], int(found[2]))
-        elif found := _RAM.match(text):
-            self._take_ram(_RAM_FIELD[found[1]], int(found[2]))
-        elif found := _TCM_WARNING.search(text):
-            self.warnings.append(found[0])
+        if self.version is None and (match := _VERSION.search(text)):
+            self.version = match[1]
+        if match := _OPTION.search(text):
+            self.options[match[1]] = match[2].strip()
+        elif match := _TRAFFIC.search(text):
+            self._take_traffic(match[1], int(match[2]))
+        elif match := _RAM.match(text):
+            self._take_ram(_RAM_FIELD[match[1]], int(match[2]))
+        elif match := _TCM_WARNING.search(text):
+            self.warnings.append(match[0])
         else:
             self._take_pd(text)
             self._take_code(text)
@@ -315,19 +315,19 @@ class _Draft:
             self.ram[-1][name] = bool(value) if name == "safe_share_io" else value
 
     def _take_pd(self, text: str) -> None:
-        if found := _PD_GRAPH.search(text):
-            sizes = map(int, found.groups()[2:])
-            self._attempt(int(found[1])).graphs.append(PdGraph(found[2], *sizes))
-        elif found := _PD_VTCM.search(text):
-            self._attempt(int(found[1])).vtcm[found[2]] = int(found[3])
-        elif found := _PD_TOTAL.search(text):
-            self._attempt(int(found[1])).change(total=int(found[2]))
-        elif found := _PD_CHOSEN.search(text):
-            self._attempt(int(found[1])).change(admitted=True)
-        elif found := _PD_LEFT.search(text):
-            self._attempt(int(found[1])).change(available=int(found[2]))
-        elif found := _PD_REFUSED.search(text):
-            self._attempt(int(found[1])).change(admitted=False)
+        if match := _PD_GRAPH.search(text):
+            sizes = map(int, match.groups()[2:])
+            self._attempt(int(match[1])).graphs.append(PdGraph(match[2], *sizes))
+        elif match := _PD_VTCM.search(text):
+            self._attempt(int(match[1])).vtcm[match[2]] = int(match[3])
+        elif match := _PD_TOTAL.search(text):
+            self._attempt(int(match[1])).change(total=int(match[2]))
+        elif match := _PD_CHOSEN.search(text):
+            self._attempt(int(match[1])).change(admitted=True)
+        elif match := _PD_LEFT.search(text):
+            self._attempt(int(match[1])).change(available=int(match[2]))
+        elif match := _PD_REFUSED.search(text):
+            self._attempt(int(match[1])).change(admitted=False)
 
     def _attempt(self, context: int) -> _Attempt:
         """Return the load that a line belongs to; the load after a refusal reuses its number."""
@@ -338,20 +338,23 @@ class _Draft:
         return last
 
     def _take_code(self, text: str) -> None:
-        if found := _CODE.search(text):
-            word = found[1] or found[2] or found[3]
+        if match := _CODE.search(text):
+            word = match[1] or match[2] or match[3]
             code = int(word, 0) & 0xFFFF
             if code:
                 self.codes.append(code)
 
     def traffic(self) -> Iterator[DdrTraffic]:
         """Yield the DDR traffic of each complete summary."""
-        for one in self.moved:
-            if len(one) == 4:
-                yield DdrTraffic(one["spill"], one["fill"], one["write_total"], one["read_total"])
+        for moved in self.moved:
+            if len(moved) == 4:
+                names = ("spill", "fill", "write_total", "read_total")
+                yield DdrTraffic(*(moved[name] for name in names))
 
     def estimates(self) -> Iterator[PdEstimate]:
         """Yield the process-domain estimate of each attempted load, in order."""
-        for one in self.attempts:
-            graphs = tuple(replace(graph, vtcm=one.vtcm.get(graph.name)) for graph in one.graphs)
-            yield replace(one.estimate, graphs=graphs)
+        for attempt in self.attempts:
+            graphs = tuple(
+                replace(graph, vtcm=attempt.vtcm.get(graph.name)) for graph in attempt.graphs
+            )
+            yield replace(attempt.estimate, graphs=graphs)

@@ -73,8 +73,8 @@ class Loaded:
         if last is not None and last.total is not None:
             return ""
         code = self.codes[-1] if self.codes else None
-        said = f"code {code}, {code_name(code)}" if code else "the log has no estimate"
-        return f"the binary could not be loaded: {self.outcome.sentence or said}"
+        reason = f"code {code}, {code_name(code)}" if code else "the log has no estimate"
+        return f"the binary could not be loaded: {self.outcome.sentence or reason}"
 
 
 def load_binaries(
@@ -229,7 +229,7 @@ def measure(
     ends = deadline or Deadline.after(options.time_limit_s)
     with given_or_own(worker) as used, tempfile.TemporaryDirectory(".qnnmem") as folder:
         binary = output or Path(folder, "model.bin")
-        made = compile_model(
+        compiled = compile_model(
             *(path, soc, options),
             output=binary,
             worker=used,
@@ -237,34 +237,36 @@ def measure(
             deadline=ends,
             try_cures=try_cures,
         )
-        if isinstance(made, CompileFailure):
-            return made
+        if isinstance(compiled, CompileFailure):
+            return compiled
         (progress or no_progress)(f"loading the compiled {path.name}")
         loaded = load_binaries(used, [binary], soc.model_id, deadline=ends)
         if output is not None:
             keep_loads([output], soc.model_id, loaded.log)
-    weights = largest_weights(path, options, made.context, ends) if name_weights else ()
-    log = replace(made.log, pd_estimates=loaded.log.pd_estimates)
-    peak = made.outcome.peak_rss
-    bill = bill_of(made.context, soc, log, host_ram=peak, weights=weights, file=str(path))
-    bill = replaced(bill, missing_outputs=made.missing_outputs, model_outputs=made.model_outputs)
+    weights = largest_weights(path, options, compiled.context, ends) if name_weights else ()
+    log = replace(compiled.log, pd_estimates=loaded.log.pd_estimates)
+    peak = compiled.outcome.peak_rss
+    bill = bill_of(compiled.context, soc, log, host_ram=peak, weights=weights, file=str(path))
+    bill = replaced(
+        bill, missing_outputs=compiled.missing_outputs, model_outputs=compiled.model_outputs
+    )
     bill = _with_trap(bill, loaded.no_estimate)
-    return MeasuredModel(made, bill, loaded.no_estimate)
+    return MeasuredModel(compiled, bill, loaded.no_estimate)
 
 
 def prepared_context(
-    made: Compiled, binary: Path, epcontext: Path | None = None, pte: Path | None = None
+    compiled: Compiled, binary: Path, epcontext: Path | None = None, pte: Path | None = None
 ) -> PreparedContext:
     """Return a description of the files written for a compiled model."""
     return PreparedContext(
         path=str(binary),
         epcontext=None if epcontext is None else str(epcontext),
         pte=None if pte is None else str(pte),
-        library=made.library,
-        seconds=round(made.outcome.seconds, 3),
-        on_cpu=made.on_cpu,
-        run=made.run,
-        notes=made.notes,
+        library=compiled.library,
+        seconds=round(compiled.outcome.seconds, 3),
+        on_cpu=compiled.on_cpu,
+        run=compiled.run,
+        notes=compiled.notes,
     )
 
 
@@ -282,8 +284,8 @@ def bill_of_model(
     progress: Progress | None = None,
 ) -> Bill | CompileFailure:
     """Return the bill of a model, with its largest weights by name."""
-    made = measure(path, soc, options, name_weights=True, progress=progress)
-    return made.bill if isinstance(made, MeasuredModel) else made
+    result = measure(path, soc, options, name_weights=True, progress=progress)
+    return result.bill if isinstance(result, MeasuredModel) else result
 
 
 def largest_weights(
@@ -309,10 +311,12 @@ def largest_weights(
             )
     except (LoadError, CannotTell):
         return ()
-    found = sorted((-model.tensors[name].nbytes, name) for name in model.constants)
+    constants = sorted((-model.tensors[name].nbytes, name) for name in model.constants)
     graph = context.graphs[0].name if context.graphs else ""
     # Sizes in the model file, before the compiler packs the weights.
-    return tuple(BillItem(graph, name, "weights", -size) for size, name in found[:LARGEST_WEIGHTS])
+    return tuple(
+        BillItem(graph, name, "weights", -size) for size, name in constants[:LARGEST_WEIGHTS]
+    )
 
 
 def bill_of_loaded(path: Path, soc: Soc | None, time_limit_s: float = LOAD_TIME_LIMIT_S) -> Bill:
@@ -339,7 +343,7 @@ def bill_of_loaded(path: Path, soc: Soc | None, time_limit_s: float = LOAD_TIME_
     if is_carrier(path):
         with read_carrier(path) as read:
             version = log.library_version or context.build_id
-            logs = [CompileLog(version, pd_estimates=(one,)) for one in log.pd_estimates]
+            logs = [CompileLog(version, pd_estimates=(estimate,)) for estimate in log.pd_estimates]
             if len(logs) != len(files):
                 raise CannotTell(f"{path}: the library did not load all of its contexts")
             return carried_bill(read, soc, logs)

@@ -1,4 +1,4 @@
-"""Finds which contexts can be resident together: first-fit, and a better order."""
+"""Which contexts can be resident together: in the given order, and in a better one."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ class Resident:
 def residents_of(name: str, bill: Bill) -> tuple[Resident, ...] | None:
     """Return the contexts of a bill; None if their need in the process domain is unknown."""
     if bill.carrier is UNSET:
-        one = resident(name, bill)
-        return None if one is None else (one,)
-    found = []
+        context = resident(name, bill)
+        return None if context is None else (context,)
+    contexts = []
     for binary in bill.carrier.binaries:
         if not binary.is_billed:
             continue
         if binary.need_low is None or binary.need_high is None:
             return None
         need = SizeRange(binary.need_low, binary.need_high)
-        found.append(Resident(f"{name}: {binary.name}", need, binary.spill_fill))
-    return tuple(found)
+        contexts.append(Resident(f"{name}: {binary.name}", need, binary.spill_fill))
+    return tuple(contexts)
 
 
 def resident(name: str, bill: Bill) -> Resident | None:
@@ -65,30 +65,30 @@ def plan_residency(
 
     `unjudged` describes contexts of unknown size; if there are any, the verdict is never "fits".
     """
-    given = place([one.size for one in residents], budget.value)
-    low = place([one.need.low.value for one in residents], budget.value)
-    best = best_order([one.size for one in residents], budget.value)
+    in_order = place([context.size for context in residents], budget.value)
+    low = place([context.need.low.value for context in residents], budget.value)
+    best = best_order([context.size for context in residents], budget.value)
     # If the lower and the upper bounds lead to different domains, there is no verdict.
-    is_sure = [d.contexts for d in low.domains] == [d.contexts for d in given.domains]
-    fits = given.fits if is_sure else None
+    is_sure = [d.contexts for d in low.domains] == [d.contexts for d in in_order.domains]
+    fits = in_order.fits if is_sure else None
     return PlaceResult(
         answer=answer_name(None if fits and unjudged else fits),
         unjudged=unjudged,
         budget=SourcedNumber.of(budget),
         contexts=tuple(map(_placed, residents)),
-        given=given,
-        best=given if len(best.domains) >= len(given.domains) else best,
+        given=in_order,
+        best=in_order if len(best.domains) >= len(in_order.domains) else best,
         best_is_exact=len(residents) <= EXACT_UP_TO,
-        spill_fill_saving=sum(_saving(residents, domain) for domain in given.domains),
+        spill_fill_saving=sum(_saving(residents, domain) for domain in in_order.domains),
     )
 
 
-def _placed(one: Resident) -> PlacedContext:
+def _placed(context: Resident) -> PlacedContext:
     return PlacedContext(
-        file=one.name,
-        need_low=SourcedNumber.of(one.need.low),
-        need_high=SourcedNumber.of(one.need.high),
-        spill_fill=one.spill_fill,
+        file=context.name,
+        need_low=SourcedNumber.of(context.need.low),
+        need_high=SourcedNumber.of(context.need.high),
+        spill_fill=context.spill_fill,
     )
 
 
@@ -117,50 +117,50 @@ def one_domain(needs: Sequence[SizeRange], budget: int) -> tuple[bool | None, ..
 def admissions(
     binaries: Sequence[Path], residents: Sequence[Resident], budget: int, soc: int, worker: Worker
 ) -> tuple[Admission, ...]:
-    """Return which binaries the x86 library admits, loaded in order into its single domain.
+    """Return whether the x86 library admits each binary into its single process domain.
 
-    If the log lacks a result for some context, because the library crashes on several contexts with
-    shared weights, each binary is loaded alone for its estimate.
+    The library crashes on several contexts with shared weights. If its log lacks a result for a
+    context, each binary is loaded alone for its estimate.
     """
     loaded = load_binaries(worker, binaries, soc)
     keep_loads(binaries, soc, loaded.log)
-    found, sentence = loaded.log.pd_estimates, loaded.outcome.sentence
-    if sum(one.admitted is not None for one in found) < len(residents):
-        each = [load_binaries(worker, [binary], soc).log.pd_estimates for binary in binaries]
-        if all(one and one[-1].total is not None for one in each):
-            return estimated(residents, budget, [one[-1] for one in each])
-    return compare(residents, budget, found, loaded.codes, sentence)
+    estimates, sentence = loaded.log.pd_estimates, loaded.outcome.sentence
+    if sum(estimate.admitted is not None for estimate in estimates) < len(residents):
+        alone = [load_binaries(worker, [binary], soc).log.pd_estimates for binary in binaries]
+        if all(loads and loads[-1].total is not None for loads in alone):
+            return estimated(residents, budget, [loads[-1] for loads in alone])
+    return compare(residents, budget, estimates, loaded.codes, sentence)
 
 
 def estimated(
-    residents: Sequence[Resident], budget: int, found: Sequence[PdEstimate]
+    residents: Sequence[Resident], budget: int, estimates: Sequence[PdEstimate]
 ) -> tuple[Admission, ...]:
     """Return admissions of contexts loaded one at a time, with the library's estimates only."""
-    predicted = one_domain([one.need for one in residents], budget)
+    predicted = one_domain([context.need for context in residents], budget)
     return tuple(
-        _admission(guess, None, None, fact.total, one.need)
-        for one, fact, guess in zip(residents, found, predicted, strict=True)
+        _admission(guess, None, None, estimate.total, context.need)
+        for context, estimate, guess in zip(residents, estimates, predicted, strict=True)
     )
 
 
 def compare(
     residents: Sequence[Resident],
     budget: int,
-    found: Sequence[PdEstimate],
+    estimates: Sequence[PdEstimate],
     codes: Sequence[int],
     sentence: str = "",
 ) -> tuple[Admission, ...]:
     """Return predicted and actual admissions; log results count even if the library died."""
-    facts = [one for one in found if one.admitted is not None]
-    if len(facts) != len(residents):
-        reason = sentence or f"its log has estimates for {len(facts)} of {len(residents)} contexts"
+    known = [estimate for estimate in estimates if estimate.admitted is not None]
+    if len(known) != len(residents):
+        reason = sentence or f"its log has estimates for {len(known)} of {len(residents)} contexts"
         raise CannotTell(f"the library did not load all contexts: {reason}")
-    predicted = one_domain([one.need for one in residents], budget)
+    predicted = one_domain([context.need for context in residents], budget)
     answers = []
-    for number, (guess, fact) in enumerate(zip(predicted, facts, strict=True)):
+    for number, (guess, estimate) in enumerate(zip(predicted, known, strict=True)):
         code = codes[number] if number < len(codes) else None
-        done = bool(fact.admitted) and not code
-        answers.append(_admission(guess, done, code, fact.total, residents[number].need))
+        done = bool(estimate.admitted) and not code
+        answers.append(_admission(guess, done, code, estimate.total, residents[number].need))
     return tuple(answers)
 
 
@@ -185,15 +185,16 @@ def _admission(
 
 
 def exact(
-    residents: Sequence[Resident], found: Sequence[PdEstimate | Admission]
+    residents: Sequence[Resident], estimates: Sequence[PdEstimate | Admission]
 ) -> tuple[Resident, ...]:
     """Return the contexts with the library's estimates in place of bounds."""
     answers = []
-    for one, fact in zip(residents, found, strict=True):
-        size = fact.total if isinstance(fact, PdEstimate) else fact.estimate
+    source = "the library's estimate when it loaded the binary"
+    for context, estimate in zip(residents, estimates, strict=True):
+        size = estimate.total if isinstance(estimate, PdEstimate) else estimate.estimate
         if size is None:
-            answers.append(one)
+            answers.append(context)
             continue
-        said = Sourced(size, Origin.MEASURED, "the library's estimate when it loaded the binary")
-        answers.append(replace(one, need=SizeRange(said, said)))
+        need = Sourced(size, Origin.MEASURED, source)
+        answers.append(replace(context, need=SizeRange(need, need)))
     return tuple(answers)

@@ -95,20 +95,21 @@ def difference_notes(
 ) -> tuple[str, ...]:
     """Return notes about how the plan of the QNN graph differs, and why."""
     old, new = _memory(source), _memory(graph)
-    old_names = {name: one for one in old for name in one.names}
-    new_names = {name for one in new for name in one.names}
+    old_names = {name: memory for memory in old for name in memory.names}
+    new_names = {name for memory in new for name in memory.names}
     pairs = [
-        (old_names.get(next((n for n in one.names if n in old_names), "")), one) for one in new
+        (old_names.get(next((n for n in memory.names if n in old_names), "")), memory)
+        for memory in new
     ]
-    appeared = [one for before, one in pairs if before is None]
-    vanished = [one for one in old if new_names.isdisjoint(one.names)]
+    appeared = [memory for before, memory in pairs if before is None]
+    vanished = [memory for memory in old if new_names.isdisjoint(memory.names)]
     whole = len(composed.graphs) == 1
     if whole:
         appeared, vanished = _unpaired(appeared, vanished)
     notes = [_sums(source, graph), *left_notes(composed.on_cpu)]
     notes += _kinds("only the QNN graph has", appeared)
     notes += _kinds("only the ONNX graph has", vanished if whole else [])
-    notes += _changed([(before, one) for before, one in pairs if before is not None])
+    notes += _changed([(before, memory) for before, memory in pairs if before is not None])
     return tuple(notes)
 
 
@@ -120,19 +121,19 @@ def _unpaired(
     Tensors of ops that compute are paired first, so tensors of ops that only move data remain.
     """
     left: dict[int, list[_Memory]] = {}
-    for one in sorted(vanished, key=_moves, reverse=True):
-        left.setdefault(one.size, []).append(one)
+    for memory in sorted(vanished, key=_moves, reverse=True):
+        left.setdefault(memory.size, []).append(memory)
     alone = []
-    for one in sorted(appeared, key=_moves):
-        if left.get(one.size):
-            left[one.size].pop()
+    for memory in sorted(appeared, key=_moves):
+        if left.get(memory.size):
+            left[memory.size].pop()
         else:
-            alone.append(one)
-    return alone, [one for some in left.values() for one in some]
+            alone.append(memory)
+    return alone, [memory for memories in left.values() for memory in memories]
 
 
-def _moves(one: _Memory) -> bool:
-    return one.maker in _MOVERS
+def _moves(memory: _Memory) -> bool:
+    return memory.maker in _MOVERS
 
 
 class _Memory(NamedTuple):
@@ -146,9 +147,9 @@ class _Memory(NamedTuple):
 def _memory(plan: MemoryPlan) -> list[_Memory]:
     makers = {name: op.type for op in plan.model.ops for name in op.outputs}
     return [
-        _Memory((one.name, *one.aliases), one.size, makers[one.name])
-        for one in lifetimes(plan.model, bits=plan.options.bits)
-        if one.name in makers  # inputs have no maker
+        _Memory((lifetime.name, *lifetime.aliases), lifetime.size, makers[lifetime.name])
+        for lifetime in lifetimes(plan.model, bits=plan.options.bits)
+        if lifetime.name in makers  # inputs have no maker
     ]
 
 
@@ -166,7 +167,7 @@ def left_notes(nodes: Sequence[OnnxNode]) -> Iterator[str]:
     """Yield a note on the nodes that stay on the CPU."""
     if nodes:
         named = ", ".join(
-            f"{one.operator} {quote(shorten(one.name, 60))}" for one in nodes[:_NODES]
+            f"{node.operator} {quote(shorten(node.name, 60))}" for node in nodes[:_NODES]
         )
         more = ", …" if len(nodes) > _NODES else ""
         yield (
@@ -175,29 +176,29 @@ def left_notes(nodes: Sequence[OnnxNode]) -> Iterator[str]:
         )
 
 
-def _kinds(what: str, found: Sequence[_Memory]) -> Iterator[str]:
+def _kinds(what: str, memories: Sequence[_Memory]) -> Iterator[str]:
     """Yield a note that groups tensors by the ops that make them, largest sum first."""
     sums: dict[str, list[int]] = {}
-    for one in found:
-        sums.setdefault(one.maker, []).append(one.size)
+    for memory in memories:
+        sums.setdefault(memory.maker, []).append(memory.size)
     if not sums:
         return
     largest = sorted(sums.items(), key=lambda item: (-sum(item[1]), item[0]))
-    listed = ", ".join(f"{kind} {len(some)} ({sum(some):,})" for kind, some in largest[:_KINDS])
+    listed = ", ".join(f"{kind} {len(sizes)} ({sum(sizes):,})" for kind, sizes in largest[:_KINDS])
     more = ", …" if len(largest) > _KINDS else ""
-    total = sum(one.size for one in found)
-    yield f"{what} {counted(len(found), 'tensor')} of {total:,} bytes, outputs of {listed}{more}"
+    total = sum(memory.size for memory in memories)
+    yield f"{what} {counted(len(memories), 'tensor')} of {total:,} bytes, outputs of {listed}{more}"
 
 
 def _changed(pairs: Sequence[tuple[_Memory, _Memory]]) -> Iterator[str]:
     """Yield notes on tensors that both graphs have with different sizes."""
     for what, sign in (("grew", 1), ("shrank", -1)):
-        found = [(a, b) for a, b in pairs if sign * (b.size - a.size) > 0]
-        if not found:
+        changes = [(a, b) for a, b in pairs if sign * (b.size - a.size) > 0]
+        if not changes:
             continue
-        old, new = max(found, key=lambda pair: (abs(pair[1].size - pair[0].size), pair[1].names))
+        old, new = max(changes, key=lambda pair: (abs(pair[1].size - pair[0].size), pair[1].names))
         name = quote(shorten(new.names[0], 60))
         yield (
-            f"{counted(len(found), 'tensor')} {what}; the largest change is {name}, from "
+            f"{counted(len(changes), 'tensor')} {what}; the largest change is {name}, from "
             f"{old.size:,} to {new.size:,} bytes"
         )

@@ -336,20 +336,22 @@ def host_memory(library: LoggedLibrary) -> Provoked:
     compiler does. Close to the limit the compiler might crash without stating a reason.
     """
     low, high = _LEAST_LIMIT, _MOST_LIMIT
-    found = _in_space(library, low)
-    tried = [found]
+    failure = _in_space(library, low)
+    tried = [failure]
     while tried[0].record.failed and high - low > _LIMIT_STEP:
         middle = (low + high) // 2
         tried.append(_in_space(library, middle))
         if tried[-1].record.failed:
             low = middle
-            if tried[-1].record.as_expected or not found.record.as_expected:
-                found = tried[-1]
+            if tried[-1].record.as_expected or not failure.record.as_expected:
+                failure = tried[-1]
         else:
             high = middle
-    others = [one for trial in tried if trial is not found for one in trial.record.attempts]
-    record = replace(found.record, attempts=(*others, *found.record.attempts))
-    return found._replace(record=record)
+    others = [
+        attempt for trial in tried if trial is not failure for attempt in trial.record.attempts
+    ]
+    record = replace(failure.record, attempts=(*others, *failure.record.attempts))
+    return failure._replace(record=record)
 
 
 def _in_space(library: LoggedLibrary, limit: int) -> Provoked:

@@ -146,9 +146,9 @@ def _swept_setting(row: SweepRow) -> SweptSetting:
     return SweptSetting(dict(row.point), row.result.state, row.from_cache, reason, **numbers)
 
 
-def _largest_value(found: Largest) -> LargestValue:
-    end = {name: getattr(found, name) for name in SearchEnd.__struct_fields__}
-    return LargestValue(found.name, dict(found.point), with_flags(found.next_reason), **end)
+def _largest_value(largest: Largest) -> LargestValue:
+    end = {name: getattr(largest, name) for name in SearchEnd.__struct_fields__}
+    return LargestValue(largest.name, dict(largest.point), with_flags(largest.next_reason), **end)
 
 
 MAX_ROWS = 10_000
@@ -284,21 +284,21 @@ def predicted(
     Inputs and outputs grow in proportion to a dimension, and weights do not grow. None if no line
     can be drawn.
     """
-    found = []
+    places = []
     for pool, limit in limits.items():
-        needs = {at: need for at, result in known.items() if (need := _need(result, pool))}
-        near = sorted(needs, key=lambda at: min(abs(at - good), abs(at - bad)))[:2]
-        if len(near) < 2 or not all(isinstance(values[at], int) for at in near):
+        needs = {place: need for place, result in known.items() if (need := _need(result, pool))}
+        near = sorted(needs, key=lambda place: min(abs(place - good), abs(place - bad)))[:2]
+        if len(near) < 2 or not all(isinstance(values[place], int) for place in near):
             continue
         low, high = sorted(near)
         run = int(values[high]) - int(values[low])
         rise = needs[high] - needs[low]
         if rise <= 0:
-            found.append(len(values) - 1)  # the need in this pool does not grow
+            places.append(len(values) - 1)  # the need in this pool does not grow
             continue
-        most = int(values[low]) + (limit - needs[low]) * run // rise
-        found.append(bisect_right(values, most) - 1)
-    return min(found, default=None)
+        value = int(values[low]) + (limit - needs[low]) * run // rise
+        places.append(bisect_right(values, value) - 1)
+    return min(places, default=None)
 
 
 def _need(result: SweepOutcome, pool: str) -> int | None:
@@ -396,8 +396,8 @@ class Sweep:
             rows[at] = self._row({**rest, axis.name: values[at]}, None)
             return rows[at].result
 
-        found = last_that_meets(values, compiled, until.is_met, limits or {})
-        place = found.place
+        search = last_that_meets(values, compiled, until.is_met, limits or {})
+        place = search.place
         over = min((at for at in rows if at > place), default=None)
         answer = Largest(
             name=axis.name,
@@ -406,9 +406,9 @@ class Sweep:
             next_value=None if over is None else values[over],
             next_reason="" if over is None else rows[over].result.reason,
             until=until.value,
-            predicted=None if found.predicted is None else values[found.predicted],
-            halved=found.halved,
-            is_open=found.is_open,
+            predicted=None if search.predicted is None else values[search.predicted],
+            halved=search.halved,
+            is_open=search.is_open,
         )
         return answer, tuple(rows[at] for at in sorted(rows))
 
@@ -478,7 +478,7 @@ class LibraryCompiler:
         except UsageError as exc:  # e.g. more VTCM than the SoC has; the other rows continue
             return SweepOutcome("refused", _error_words(exc))
         try:
-            made = measure(
+            measured = measure(
                 *(self._path, self._soc, options),
                 worker=self.worker,
                 progress=self._progress,
@@ -490,7 +490,7 @@ class LibraryCompiler:
             return SweepOutcome("failed", _error_words(exc), timed_out=True)
         except LoadError as exc:  # e.g. a size that the model cannot have
             return SweepOutcome("refused", _error_words(exc))
-        return _failed(made) if isinstance(made, CompileFailure) else _compiled(made)
+        return _failed(measured) if isinstance(measured, CompileFailure) else _compiled(measured)
 
     def close(self) -> None:
         """Stop the worker."""
@@ -515,11 +515,11 @@ def _failed(failure: CompileFailure) -> SweepOutcome:
     return structs.replace(result, host_ram=outcome.peak_rss, seconds=outcome.seconds)
 
 
-def _compiled(made: MeasuredModel) -> SweepOutcome:
+def _compiled(measured: MeasuredModel) -> SweepOutcome:
     """Return the outcome of a compiled binary; "failed" if a needed estimate is missing."""
-    fit = fit_measured(made)
-    result = _with_bill(result_of(fit), made.bill)
-    if made.no_estimate and fit.fits is None:
+    fit = fit_measured(measured)
+    result = _with_bill(result_of(fit), measured.bill)
+    if measured.no_estimate and fit.fits is None:
         return structs.replace(result, state="failed")
     return result
 
@@ -574,8 +574,8 @@ class ClusterCompiler:
 
     def run(self, point: SweepPoint) -> SweepOutcome:
         """Return the outcome of a point from any worker of the cluster."""
-        wish = (self._soc.name, self._base, dict(point))
-        return self._model.ask(SweepOutcome, compile_there, *wish)
+        arguments = (self._soc.name, self._base, dict(point))
+        return self._model.ask(SweepOutcome, compile_there, *arguments)
 
     def close(self) -> None:
         """Do nothing: the cluster belongs to the caller."""

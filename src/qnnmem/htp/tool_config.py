@@ -125,10 +125,10 @@ def htp_target(config: HtpToolConfig, graph: str) -> HtpTarget:
             f"no section of graphs lists {quote(graph)}, only {known} (the real tool does not "
             "report this)"
         )
-    vtcm = next((one.vtcm_mb for one in fitting if one.vtcm_mb is not None), usual)
+    vtcm = next((section.vtcm_mb for section in fitting if section.vtcm_mb is not None), usual)
     if vtcm == 0:
         vtcm = soc.vtcm_mb
-    level = next((one.opt_level for one in fitting if one.opt_level is not None), None)
+    level = next((section.opt_level for section in fitting if section.opt_level is not None), None)
     return HtpTarget(soc, vtcm, level, tuple(notes))
 
 

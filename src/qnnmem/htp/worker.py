@@ -22,8 +22,7 @@ from qnnmem.child import ChildProcess
 from qnnmem.child import memory_limit as child_memory_limit
 from qnnmem.deadline import Deadline
 from qnnmem.errors import UsageError, WorkerError
-from qnnmem.htp.installed import Library
-from qnnmem.htp.library import find_library
+from qnnmem.htp.library import Library, find_library
 from qnnmem.htp.log import KEYWORDS, LogLine, host_memory, read_line
 from qnnmem.htp.requests import (
     END_MARK,
@@ -229,8 +228,8 @@ def outcome_of(
         signal=number,
     )
     reply = _reply(request, payload)
-    said = (LogLine(reply.sentence),) if isinstance(reply, LibraryRefusal) else ()
-    no_memory = host_memory((*unknown.log, *said))
+    refusal = (LogLine(reply.sentence),) if isinstance(reply, LibraryRefusal) else ()
+    no_memory = host_memory((*unknown.log, *refusal))
     if reply is None:
         kind: OutcomeKind = "memory" if no_memory else "crashed"
         return replace(unknown, kind=kind, sentence=_died(number, ended.status, no_memory))
@@ -398,10 +397,10 @@ class Worker:
     @classmethod
     def ready(cls, library: Library) -> Worker:
         """Return a worker with a started child, or with a connection to a remote worker."""
-        made = cls(warm=True, library=library)
-        if made._remote is not None:
-            made._remote.connect()
-        return made
+        worker = cls(warm=True, library=library)
+        if worker._remote is not None:
+            worker._remote.connect()
+        return worker
 
     def __enter__(self) -> Worker:
         return self
@@ -558,9 +557,9 @@ class _Slot(Generic[S]):
         return self.made
 
     def close(self) -> None:
-        made, self.made = self.made, None
-        if made is not None:
-            made.close()
+        worker, self.made = self.made, None
+        if worker is not None:
+            worker.close()
 
 
 class Slots(Generic[S]):

@@ -306,8 +306,8 @@ class CHtpGraphConfig(Structure):
     )
 
 
-class WholeInterface(Structure):
-    """All of `QnnInterface_t`, which is passed by value."""
+class BackendInterface(Structure):
+    """`QnnInterface_t`, which is passed by value."""
 
     _fields_ = (
         ("backend_id", c_uint32),
@@ -315,18 +315,6 @@ class WholeInterface(Structure):
         ("core_api", CVersion),
         ("backend_api", CVersion),
         ("table", c_void_p * 75),
-    )
-
-
-class BackendInterface(Structure):
-    """`QnnInterface_t` up to entry 44 of its table; qnnmem does not use later entries."""
-
-    _fields_ = (
-        ("backend_id", c_uint32),
-        ("name", c_char_p),
-        ("core_api", CVersion),
-        ("backend_api", CVersion),
-        ("table", c_void_p * 44),
     )
 
 
@@ -379,7 +367,7 @@ SYSTEM_CALLS: dict[str, tuple[int, tuple[Any, ...]]] = {
     "dlc_create_from_file": (8, (_P, c_char_p, _OUT)),
     "dlc_compose_graphs": (
         *(10,),
-        (_P, _P, c_uint32, _P, _P, WholeInterface, c_uint32, _OUT, POINTER(c_uint32)),
+        (_P, _P, c_uint32, _P, _P, BackendInterface, c_uint32, _OUT, POINTER(c_uint32)),
     ),
     "dlc_get_op_mappings": (11, (_P, POINTER(POINTER(COpMapping)), POINTER(c_uint32))),
     "dlc_free": (12, (_P,)),

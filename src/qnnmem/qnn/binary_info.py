@@ -1,7 +1,7 @@
 """The description of a context binary in the structs of `QnnSystemContext.h`.
 
 In C these structs belong to a system context and are freed with it. Here each struct knows its
-owner. Reading a struct after its owner was freed is an error, as it is with every other handle.
+owner. Reading a struct after its owner was freed is an error, as with any other handle.
 """
 
 from __future__ import annotations

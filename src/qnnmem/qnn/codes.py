@@ -49,8 +49,8 @@ def code_of(handle: int) -> int:
 def codes() -> Mapping[int, Code]:
     """Return all codes by number; if a number has several names, the others are aliases."""
     text = Path(__file__).with_name("codes.csv").read_text("utf-8")
-    found = {int(row["code"]): _code(row) for row in csv.DictReader(text.splitlines())}
-    return MappingProxyType(found)
+    by_number = {int(row["code"]): _code(row) for row in csv.DictReader(text.splitlines())}
+    return MappingProxyType(by_number)
 
 
 def _code(row: Mapping[str, str]) -> Code:

@@ -393,18 +393,18 @@ class DataType(CEnum, prefix="QNN_DATATYPE_"):
         return name
 
     def nbytes(self, elements: int) -> int:
-        """Return the size in bytes of some elements; elements smaller than one byte are packed."""
+        """Return the size of elements in bytes; elements smaller than a byte are packed."""
         return -(-elements * self.bits // 8)
 
     @classmethod
     def from_numpy(cls, name: str, quantized: bool = False) -> DataType:
         """Return the type for a NumPy type name; `quantized` selects the fixed-point type."""
         types = _FIXED_BY_NUMPY if quantized else _PLAIN_BY_NUMPY
-        found = types.get(name)
-        if found is None:
+        data_type = types.get(name)
+        if data_type is None:
             kind = "quantized tensor" if quantized else "tensor"
             raise UsageError(f"a {kind} of '{name[:40]}' has no QNN data type")
-        return found
+        return data_type
 
 
 def _numpy_of(data: DataType) -> str | None:

@@ -8,6 +8,7 @@ a graph that a client is composing, call by call, as with `QnnTensor` and `QnnGr
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from enum import IntEnum
 from typing import Any, Generic, NoReturn, TypeVar
 
 from msgspec import Struct, field
@@ -25,6 +26,7 @@ STATIC = frozenset({TensorType.STATIC, TensorType.UPDATEABLE_STATIC})
 PACKAGE = "qti.aisw"  # package of the operators that every backend has
 _ALIGN = 64  # alignment of constants, as in compilers
 
+E = TypeVar("E", bound=IntEnum)
 T = TypeVar("T")
 
 
@@ -138,7 +140,7 @@ def whole_graphs(
 
 # --- A graph while a client composes it -----------------------------------------------------------
 
-Fail = Callable[[int, str, str], NoReturn]  # a code, a sentence, the call
+Fail = Callable[[int, str, str], NoReturn]  # takes a code, a sentence and the call
 
 _CREATE, _ADD = "QnnTensor_createGraphTensor", "QnnGraph_addNode"
 _CREATE_GRAPH, _FINALIZE, _BINARY = "QnnGraph_create", "QnnGraph_finalize", "QnnContext_getBinary"
@@ -164,8 +166,8 @@ class GraphDraft:
     @property
     def composed(self) -> ComposedGraph:
         """The graph composed so far."""
-        tensors = tuple(one for one in self.calls if isinstance(one, ComposedTensor))
-        ops = tuple(one for one in self.calls if isinstance(one, ComposedOp))
+        tensors = tuple(call for call in self.calls if isinstance(call, ComposedTensor))
+        ops = tuple(call for call in self.calls if isinstance(call, ComposedOp))
         return ComposedGraph(self.name, tensors, ops)
 
     def create_tensor(
@@ -189,22 +191,21 @@ class GraphDraft:
         expect(name, str, "a tensor needs a name")
         shape = _dimensions(dimensions)
         if name in self._tensors:
-            self._fail(
-                _EXISTS, (f"graph {quote(self.name)} already has a tensor {quote(name)}"), _CREATE
-            )
-        kinds = (TensorType, DataType, TensorMemType)
-        type, data_type, mem_type = _enums((type, data_type, mem_type), kinds)
+            known = f"graph {quote(self.name)} already has a tensor {quote(name)}"
+            self._fail(_EXISTS, known, _CREATE)
+        type, data_type = _member(TensorType, type), _member(DataType, data_type)
+        mem_type = _member(TensorMemType, mem_type)
         if mem_handle is not None:
-            what = f"tensor {quote(name)} has a memory handle; only an execution takes handles"
-            self._fail(_BAD_TENSOR, what, _CREATE)
-        made = ComposedTensor(
+            problem = f"tensor {quote(name)} has a memory handle; only an execution takes handles"
+            self._fail(_BAD_TENSOR, problem, _CREATE)
+        tensor = ComposedTensor(
             *(len(self._tensors) + 1, name, type, data_type, shape, _quantization(quantize_params)),
             mem_type=mem_type,
         )
-        made = self._with_data(made, data)
-        self._tensors[name] = made
-        self.calls.append(made)
-        return made
+        tensor = self._with_data(tensor, data)
+        self._tensors[name] = tensor
+        self.calls.append(tensor)
+        return tensor
 
     def add_node(
         self,
@@ -222,10 +223,10 @@ class GraphDraft:
         NumPy numbers and arrays keep their type.
         """
         self._check_open(_ADD)
-        for text, what in ((package, "a package"), (type, "an operator"), (name, "a node")):
-            expect(text, str, f"{what} must be given by its name")
+        for text, owner in ((package, "a package"), (type, "an operator"), (name, "a node")):
+            expect(text, str, f"{owner} must be given by its name")
         self._check_operator(package, type)
-        given = expect_mapping(params, "parameters must be a mapping from names to values")
+        values = expect_mapping(params, "parameters must be a mapping from names to values")
         name = name or self._fresh(type)
         if name in self._nodes:
             self._fail(_BAD_OP, f"graph {quote(self.name)} already has a node {quote(name)}", _ADD)
@@ -233,15 +234,15 @@ class GraphDraft:
         scalars: dict[str, Any] = {}
         types: dict[str, DataType] = {}
         arrays: dict[str, ComposedTensor] = {}
-        for one, value in given.items():
+        for param, value in values.items():
             if getattr(value, "ndim", 0) or isinstance(value, list | tuple):
-                arrays[one] = self._array(f"{name}.{one}", value)
+                arrays[param] = self._array(f"{name}.{param}", value)
             else:
-                scalars[one], types[one] = _scalar(one, value)
-        made = ComposedOp(name, package, type, sides[0], sides[1], scalars, arrays, types)
+                scalars[param], types[param] = _scalar(param, value)
+        node = ComposedOp(name, package, type, sides[0], sides[1], scalars, arrays, types)
         self._nodes.add(name)
-        self.calls.append(made)
-        return made
+        self.calls.append(node)
+        return node
 
     def check_complete(self) -> None:
         """Fail with a QNN code if the graph is already finalized or has no nodes."""
@@ -250,7 +251,7 @@ class GraphDraft:
             self._fail(_NO_NODE, f"graph {quote(self.name)} has no nodes", _FINALIZE)
 
     def _check_operator(self, package: str, type: str) -> None:
-        """Fail for an unsupported operator; does nothing here: the real library checks it."""
+        """Fail for an unsupported operator; by default the real library checks it."""
 
     def _check_open(self, call: str) -> None:
         if self.is_finalized:
@@ -258,12 +259,10 @@ class GraphDraft:
 
     def _with_data(self, tensor: ComposedTensor, data: Any) -> ComposedTensor:
         """Return a tensor, with its data if it is static; fail if the data does not match."""
-        from msgspec.structs import replace
-
         if tensor.type not in STATIC:
             if data is not None:
-                what = f"tensor {quote(tensor.name)} is not static, so it cannot have data"
-                self._fail(_BAD_TENSOR, what, _CREATE)
+                problem = f"tensor {quote(tensor.name)} is not static, so it cannot have data"
+                self._fail(_BAD_TENSOR, problem, _CREATE)
             return tensor
         if data is None:
             self._fail(_BAD_TENSOR, f"static tensor {quote(tensor.name)} has no data", _CREATE)
@@ -273,20 +272,19 @@ class GraphDraft:
             raise UsageError(f"the data of tensor {quote(tensor.name)} is not contiguous") from None
         if len(content) != tensor.nbytes:
             need, have = counted(tensor.nbytes, "byte"), len(content)
-            what = f"static tensor {quote(tensor.name)} has {need}, but its data has {have:,}"
-            self._fail(_BAD_TENSOR, what, _CREATE)
+            problem = f"static tensor {quote(tensor.name)} has {need}, but its data has {have:,}"
+            self._fail(_BAD_TENSOR, problem, _CREATE)
         return replace(tensor, data=content, stored_bytes=len(content))
 
     def _known(self, tensors: Sequence[ComposedTensor], node: str) -> tuple[int, ...]:
         listed = expect_items(
             tensors, ComposedTensor, "the tensors of a node must belong to its graph"
         )
-        for one in listed:
-            if self._tensors.get(one.name) is not one:
-                tensor = f"tensor {quote(one.name)}, which belongs to another graph"
-                what = f"node {quote(node)} uses {tensor}"
-                self._fail(_INVALID_TENSOR, what, _ADD)
-        return tuple(one.id for one in listed)
+        for tensor in listed:
+            if self._tensors.get(tensor.name) is not tensor:
+                foreign = f"tensor {quote(tensor.name)}, which belongs to another graph"
+                self._fail(_INVALID_TENSOR, f"node {quote(node)} uses {foreign}", _ADD)
+        return tuple(tensor.id for tensor in listed)
 
     def _array(self, name: str, value: Any) -> ComposedTensor:
         import numpy
@@ -324,23 +322,20 @@ def check_finalized(drafts: Mapping[str, GraphDraft], fail: Fail) -> None:
         fail(_NOT_FINALIZED, why, _BINARY)
 
 
-def _enums(values: Sequence[Any], kinds: Sequence[Any]) -> list[Any]:
-    made = []
-    for value, kind in zip(values, kinds, strict=True):
-        try:
-            made.append(kind(value))
-        except ValueError:
-            raise UsageError(f"{quote(value)} is not a {kind.__name__}") from None
-    return made
+def _member(kind: type[E], value: int) -> E:
+    try:
+        return kind(value)
+    except ValueError:
+        raise UsageError(f"{quote(value)} is not a {kind.__name__}") from None
 
 
 def _dimensions(dimensions: Sequence[int]) -> tuple[int, ...]:
-    what = "dimensions must be whole numbers"
-    found = tuple(as_whole(one, what) for one in expect_items(dimensions, object, what))
-    for size in found:
+    rule = "dimensions must be whole numbers"
+    sizes = tuple(as_whole(size, rule) for size in expect_items(dimensions, object, rule))
+    for size in sizes:
         if not 0 <= size <= _LARGEST:
-            raise UsageError(f"{what} from 0 to {_LARGEST:,}, not {size}")
-    return found
+            raise UsageError(f"{rule} from 0 to {_LARGEST:,}, not {size}")
+    return sizes
 
 
 def _quantization(given: ScaleOffset | Quantization | None) -> Quantization | None:

@@ -7,6 +7,7 @@ it is an operator that cannot be built. All meanings are returned, each with its
 from __future__ import annotations
 
 import csv
+from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
@@ -47,28 +48,32 @@ class Note:
 class Number(Code):
     """One meaning of a number, as a code of QNN or of the software around it."""
 
-    family: str = "qnn"
+    family: str = "qnn"  # a key of COMPONENTS, or qnn
     note: Note = Note()
 
 
 def meanings(code: int) -> tuple[Number, ...]:
     """Return every meaning of a number; empty if it is in no table."""
-    found = _by_code().get(code, ())
-    if not found and code < 0:
-        found = tuple(one for one in _by_code().get(-code, ()) if one.family == "errno")
-    if not found and DSP_OFFSET < code < _DSP_END:
-        found = tuple(map(_on_dsp, _by_code().get(code - DSP_OFFSET, ())))
-        found = tuple(one for one in found if one.family == "fastrpc-dsp")
-    if not found and 0xFFFF < code < 1 << 64:  # a 64-bit handle holds the code in its lowest bits
-        found = tuple(one for one in _by_code().get(code_of(code), ()) if one.family == "qnn")
-    return found or _of_other_sign(code)
+    known = _by_code().get(code, ())
+    if not known and code < 0:
+        known = _of_families(-code, "errno")
+    if not known and DSP_OFFSET < code < _DSP_END:
+        known = tuple(map(_on_dsp, _by_code().get(code - DSP_OFFSET, ())))
+        known = tuple(number for number in known if number.family == "fastrpc-dsp")
+    if not known and 0xFFFF < code < 1 << 64:  # a 64-bit handle holds the code in its lowest bits
+        known = _of_families(code_of(code), "qnn")
+    return known or _of_other_sign(code)
+
+
+def _of_families(code: int, *families: str) -> tuple[Number, ...]:
+    return tuple(number for number in _by_code().get(code, ()) if number.family in families)
 
 
 def _of_other_sign(code: int) -> tuple[Number, ...]:
     """Return the meanings of a number that was printed with the wrong sign."""
     if code < -999:
-        found = _by_code().get(-code, ()) or (meanings(code + (1 << 32)) if code > -1 << 31 else ())
-        return tuple(one for one in found if one.family in ("qnn", "fastrpc-dsp"))
+        known = _by_code().get(-code, ()) or (meanings(code + (1 << 32)) if code > -1 << 31 else ())
+        return tuple(number for number in known if number.family in ("qnn", "fastrpc-dsp"))
     for bits in (32, 64):
         if 1 << (bits - 1) <= code < 1 << bits and code - (1 << bits) > _LOWEST:
             return meanings(code - (1 << bits))
@@ -82,7 +87,9 @@ def named(name: str, *, whole: bool = False) -> tuple[Number, ...]:
     if exact or whole:
         return exact
     end = "_" + "_".join(_WORDS.findall(name.upper()))
-    return tuple(one for one in _every() if any(n.upper().endswith(end) for n in _names(one)))
+    return tuple(
+        number for number in _every() if any(n.upper().endswith(end) for n in _names(number))
+    )
 
 
 @lru_cache(maxsize=1024)  # a log may hold any number of names
@@ -99,64 +106,62 @@ def squeezed(name: str) -> str:
 
 def every_name() -> tuple[str, ...]:
     """Return all names of all codes."""
-    return tuple(name for one in _every() for name in _names(one))
+    return tuple(name for number in _every() for name in _names(number))
 
 
-def _names(one: Number) -> tuple[str, ...]:
-    return (one.name, *one.aliases, *one.note.written)
+def _names(number: Number) -> tuple[str, ...]:
+    return (number.name, *number.aliases, *number.note.written)
 
 
 def nearest_range(code: int) -> str:
     """Return the range and component of an unknown number; empty if it is in no range."""
     if DSP_OFFSET <= code < _DSP_END:
         return f"0x{DSP_OFFSET:x} to 0x{_DSP_END - 1:x}: {COMPONENTS['fastrpc-dsp']}"
-    near = [one for one in codes().values() if code > 0 and one.code // 1000 == code // 1000]
+    near = [known for known in codes().values() if code > 0 and known.code // 1000 == code // 1000]
     return f"{code // 1000}xxx: {near[0].component}" if near and code >= 1000 else ""
 
 
 def neighbours(code: int) -> tuple[Number, ...]:
     """Return the QNN codes just below and above a number, in the same range."""
-    same = sorted(one for one in codes() if one >= 1000 and one // 1000 == code // 1000)
-    below, above = [one for one in same if one < code], [one for one in same if one > code]
-    return tuple(_by_code()[one][0] for one in (*below[-1:], *above[:1]))
+    same = sorted(known for known in codes() if known >= 1000 and known // 1000 == code // 1000)
+    below, above = same[: bisect_left(same, code)], same[bisect_right(same, code) :]
+    return tuple(_by_code()[known][0] for known in (*below[-1:], *above[:1]))
 
 
 @cache
 def _by_code() -> Mapping[int, tuple[Number, ...]]:
-    found: dict[int, tuple[Number, ...]] = {}
-    for one in _every():
-        found[one.code] = (*found.get(one.code, ()), one)
-    return MappingProxyType(found)
+    numbers: dict[int, tuple[Number, ...]] = {}
+    for number in _every():
+        numbers[number.code] = (*numbers.get(number.code, ()), number)
+    return MappingProxyType(numbers)
 
 
 @cache
 def _by_name() -> Mapping[str, tuple[Number, ...]]:
-    found: dict[str, tuple[Number, ...]] = {}
-    for one in _every():
-        for name in dict.fromkeys(map(squeezed, _names(one))):
-            found[name] = (*found.get(name, ()), one)
-    return MappingProxyType(found)
+    numbers: dict[str, tuple[Number, ...]] = {}
+    for number in _every():
+        for name in dict.fromkeys(map(squeezed, _names(number))):
+            numbers[name] = (*numbers.get(name, ()), number)
+    return MappingProxyType(numbers)
 
 
 @cache
 def _every() -> tuple[Number, ...]:
     notes = _notes()
-    ours = [
+    numbers = [
         Number(c.code, c.name, f"QNN {c.component}", c.meaning, c.aliases) for c in codes().values()
     ]
     text = Path(__file__).with_name("other_codes.csv").read_text("utf-8")
     for row in csv.DictReader(text.splitlines()):
         family = row["family"]
-        ours.append(
+        numbers.append(
             Number(
-                int(row["code"], 0),
-                row["name"],
-                COMPONENTS[family],
-                row["meaning"],
-                family=family,
+                int(row["code"], 0), row["name"], COMPONENTS[family], row["meaning"], family=family
             )
         )
-    return tuple(replace(one, note=notes.get((one.family, one.code), Note())) for one in ours)
+    return tuple(
+        replace(number, note=notes.get((number.family, number.code), Note())) for number in numbers
+    )
 
 
 @cache
@@ -164,24 +169,24 @@ def _notes() -> Mapping[tuple[str, int], Note]:
     import tomllib
 
     text = Path(__file__).with_name("practice.toml").read_text("utf-8")
-    found = {}
+    notes = {}
     for row in tomllib.loads(text)["note"]:
         family, _, code = row["of"].partition(":")
-        found[family, int(code, 0)] = Note(
+        notes[family, int(code, 0)] = Note(
             row["practice"],
             row.get("not_that", ""),
             tuple(row["look_for"]),
             tuple(row.get("written", ())),
         )
-    return MappingProxyType(found)
+    return MappingProxyType(notes)
 
 
-def _on_dsp(one: Number) -> Number:
-    if one.family != "fastrpc" or one.name == "AEE_ECONNRESET":  # which has no DSP side
-        return one
+def _on_dsp(number: Number) -> Number:
+    if number.family != "fastrpc" or number.name == "AEE_ECONNRESET":  # which has no DSP side
+        return number
     return replace(
-        one,
+        number,
         family="fastrpc-dsp",
-        code=one.code + DSP_OFFSET,
+        code=number.code + DSP_OFFSET,
         component=COMPONENTS["fastrpc-dsp"],
     )

@@ -67,12 +67,12 @@ def read_pasted(text: str) -> Pasted | None:
 
 def _of_number(digits: str, text: str = "") -> Pasted:
     code = _value(digits)
-    found = meanings(code)
-    if not found and digits.isdigit() and (in_hex := meanings(int(digits, 16))):
+    known = meanings(code)
+    if not known and digits.isdigit() and (in_hex := meanings(int(digits, 16))):
         return Pasted(int(digits, 16), in_hex)  # a copied 0x80000406 that lost its first characters
     families = next((names for words, names in _PRINTERS if words.search(text)), ())
-    mine = tuple(one for one in found if one.family in families)
-    return Pasted(code, mine or found)
+    likely = tuple(number for number in known if number.family in families)
+    return Pasted(code, likely or known)
 
 
 def _value(digits: str) -> int:
@@ -90,8 +90,8 @@ def _names_within(text: str) -> tuple[Number, ...]:
 
 
 def _number_within(text: str) -> str | None:
-    for said in _SAID:
-        if numbers := said.findall(text):
+    for pattern in _SAID:
+        if numbers := pattern.findall(text):
             return str(numbers[-1])
     if last := _LAST.search(text):
         return last[1]
@@ -100,7 +100,7 @@ def _number_within(text: str) -> str | None:
 
 
 def _numbers(text: str) -> Iterator[str]:
-    yield from (found[1] for found in _WITHIN.finditer(text))
+    yield from (match[1] for match in _WITHIN.finditer(text))
 
 
 def similar_names(text: str, count: int = 3) -> tuple[str, ...]:

@@ -40,7 +40,7 @@ class SharedFile:
 
 @dataclass(frozen=True, slots=True)
 class SharedRange:
-    """The range of a shared file that holds one tensor."""
+    """The range of a shared file that holds a tensor."""
 
     file: SharedFile
     offset: int
@@ -91,10 +91,10 @@ class MemHandle(MappedBytes):
     def is_freed(self) -> bool:
         """True if the application closed the file."""
         try:
-            found = os.fstat(self.fd)
+            status = os.fstat(self.fd)
         except OSError:
             return True
-        return (found.st_dev, found.st_ino) != self.file
+        return (status.st_dev, status.st_ino) != self.file
 
     @property
     def is_shortened(self) -> bool:
@@ -109,7 +109,7 @@ class RegisteredMemory:
         self._handles: list[MemHandle] = []
 
     def __contains__(self, handle: object) -> bool:
-        return any(one is handle for one in self._handles)
+        return any(known is handle for known in self._handles)
 
     @property
     def handles(self) -> tuple[MemHandle, ...]:
@@ -119,7 +119,8 @@ class RegisteredMemory:
     @property
     def mapped_bytes(self) -> int:
         """Total size of all mappings in bytes."""
-        return sum(len(one) for one in {id(h.mapped): h.mapped for h in self._handles}.values())
+        mappings = {id(handle.mapped): handle.mapped for handle in self._handles}
+        return sum(map(len, mappings.values()))
 
     def in_file(self, file: SharedFile) -> tuple[MemHandle, ...]:
         """Return the handles of tensors in one file."""
@@ -157,8 +158,8 @@ class RegisteredMemory:
     def _map(self, place: SharedRange) -> MemHandle:
         """Return the handle of a tensor; a file is mapped once, so each byte has one address."""
         file = place.file
-        fitting = (one.mapped for one in self.in_file(file) if len(one.mapped) >= file.size)
-        mapped = next(fitting, None)
+        known = (handle.mapped for handle in self.in_file(file))
+        mapped = next((mapping for mapping in known if len(mapping) >= file.size), None)
         if mapped is None:
             try:
                 mapped = mmap.mmap(file.fd, file.size)
@@ -171,7 +172,7 @@ class RegisteredMemory:
         self._handles.remove(handle)
         with suppress(BufferError):  # still in use: unmapped with the last view
             handle.view.release()
-        if all(one.mapped is not handle.mapped for one in self._handles):
+        if all(other.mapped is not handle.mapped for other in self._handles):
             with suppress(BufferError):
                 handle.mapped.close()
 
@@ -179,12 +180,12 @@ class RegisteredMemory:
 def shared_file(fd: int) -> SharedFile:
     """Return the file of a descriptor; raise Fault if it is closed or empty."""
     try:
-        found = os.fstat(fd)
+        status = os.fstat(fd)
     except (OSError, TypeError, OverflowError) as exc:
         raise Fault("is not open") from exc
-    if found.st_size == 0:
+    if status.st_size == 0:
         raise Fault("has no bytes to map")
-    return SharedFile(fd, (found.st_dev, found.st_ino), found.st_size)
+    return SharedFile(fd, (status.st_dev, status.st_ino), status.st_size)
 
 
 def tensor_bytes(dimensions: Sequence[int], data_type: int) -> int | None:
@@ -195,20 +196,20 @@ def tensor_bytes(dimensions: Sequence[int], data_type: int) -> int | None:
 
 
 def mixed_sentence(graph: str, tensors: Sequence[tuple[str, int]], *, is_shared: bool) -> str:
-    """Return a sentence about tensors that execute with another memory type than prepared.
+    """Return a sentence about tensors whose memory type in an execution differs from the prepared.
 
     `is_shared` is True if they are executed with memory handles.
     """
     names = ", ".join(quote(name) for name, _ in tensors[:_NAMED])
     more = f" and {len(tensors) - _NAMED:,} more" if len(tensors) > _NAMED else ""
-    what = f"of graph {quote(graph)} {names}{more}"
+    subject = f"of graph {quote(graph)} {names}{more}"
     size = f"{sum(number for _, number in tensors):,} bytes"
     if is_shared:
         return (
-            f"{what} prepared raw but executed with memory handles: {size} are reserved "
+            f"{subject} prepared raw but executed with memory handles: {size} are reserved "
             "and never used"
         )
     return (
-        f"{what} prepared for memory handles but executed raw: {size} are reserved in the "
+        f"{subject} prepared for memory handles but executed raw: {size} are reserved in the "
         "first execution and copied in each"
     )

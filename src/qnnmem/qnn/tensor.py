@@ -38,7 +38,7 @@ class Quantization(Struct, frozen=True):
     offsets: tuple[int, ...] = ()
     axis: Annotated[
         int | None,
-        Meta(description=("Axis of the scales; null if one scale applies to all elements.")),
+        Meta(description="Axis of the scales; null if one scale applies to all elements."),
     ] = None
     bits: Annotated[
         Size | None, Meta(description="Number of bits that are used, if fewer than the type has.")

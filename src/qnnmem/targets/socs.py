@@ -22,7 +22,7 @@ PD_BUDGET = "process domain budget"
 
 _LIBRARY = "onnxruntime-qnn 2.7.0 (QAIRT 2.51)"
 _ID_FROM = {"documents": "id from the QAIRT 2.47 documents", "library": "id from the library"}
-_ANSWERS = {
+_SOURCES = {
     "htp": f"{_LIBRARY}, asked by id",
     "no-vtcm": f"{_LIBRARY}, asked by id: no VTCM",
     "refused": f"{_LIBRARY}, asked by id: refused",
@@ -43,13 +43,11 @@ def find_soc(text: str) -> Soc:
     The SoC must be a target of the HTP backend: raise UsageError for an unknown SoC, CannotTell for
     one without HTP.
     """
-    found = _find(text)
-    if found is None:
-        raise _unknown(text)
-    if not found.has_htp:
-        what = f"{_shown(found)} is not a target of the HTP backend"
-        raise CannotTell(what, cure="`qnnmem socs` lists the targets")
-    return found
+    soc = any_soc(text)
+    if not soc.has_htp:
+        reason = f"{_shown(soc)} is not a target of the HTP backend"
+        raise CannotTell(reason, cure="`qnnmem socs` lists the targets")
+    return soc
 
 
 def soc_by_id(model_id: int) -> Soc | None:
@@ -60,10 +58,10 @@ def soc_by_id(model_id: int) -> Soc | None:
 
 def any_soc(text: str) -> Soc:
     """Return the SoC with a name, with or without an HTP; raise UsageError if it is unknown."""
-    found = _find(text)
-    if found is None:
+    soc = _find(text)
+    if soc is None:
         raise _unknown(text)
-    return found
+    return soc
 
 
 def pd_budget() -> Sourced:
@@ -110,21 +108,21 @@ def _facts() -> Mapping[str, Any]:
 
 
 def _soc(row: Mapping[str, str]) -> Soc:
-    asked = _ANSWERS[row["answer"]]
+    source = _SOURCES[row["answer"]]
     fp16 = {"yes": True, "no": False, "": None}[row["fp16"]]
-    seen = "compiles" if fp16 else "is refused"
-    tried = f"{_LIBRARY}: a small model of floats {seen} for id {row['model_id']}"
+    verdict = "compiles" if fp16 else "is refused"
+    fp16_source = f"{_LIBRARY}: a small model of floats {verdict} for id {row['model_id']}"
     return Soc(
         name=row["name"],
         marketing_name=row["marketing_name"],
         model_id=int(row["model_id"]),
         arch=int(row["arch"]) if row["arch"] else None,
         has_htp=bool(row["vtcm_mb"]),
-        vtcm_size=_measured(row["vtcm_mb"], asked),
-        graph_limit=_measured(row["compile_limit_mib"], asked),
+        vtcm_size=_measured(row["vtcm_mb"], source),
+        graph_limit=_measured(row["compile_limit_mib"], source),
         fp16=fp16,
-        fp16_source="" if fp16 is None else tried,
-        source=f"{asked}; {_ID_FROM[row['id_from']]}",
+        fp16_source="" if fp16 is None else fp16_source,
+        source=f"{source}; {_ID_FROM[row['id_from']]}",
         library_name=row["library_name"] or row["name"],
         note=row["note"],
     )
@@ -153,8 +151,8 @@ def _unknown(text: str) -> UsageError:
         known = sorted(of_version, key=_fame)
         listed = ", ".join(soc.name for soc in known[:_LISTED])
         more = f" and {len(known) - _LISTED} more" if len(known) > _LISTED else ""
-        what = f"{quote(text)} is a version of Hexagon, not a SoC"
-        return UsageError(what, cure=f"name a SoC with that Hexagon version: {listed}{more}")
+        reason = f"{quote(text)} is a Hexagon version, not a SoC"
+        return UsageError(reason, cure=f"name a SoC with that Hexagon version: {listed}{more}")
     close = near(text, _spellings())
     *first, last = close or ("",)
     which = f"{', '.join(first)} or {last}" if first else last
@@ -222,18 +220,18 @@ def plain(text: str) -> str:
     folded = unicodedata.normalize("NFKC", text).casefold().replace("_", " ")
     words = _PLUS.sub("+", _BRAND.sub(" ", folded))
     bare = _NOT_KEPT.sub("", words)
-    return _SHORT_GEN.sub(lambda found: f"{found[1] or ''}gen", re.sub(r"^sd(?=\d)", "", bare))
+    return _SHORT_GEN.sub(lambda match: f"{match[1] or ''}gen", re.sub(r"^sd(?=\d)", "", bare))
 
 
 def spellings(marketing: Mapping[str, str]) -> Mapping[str, str]:
     """Map each spelling to a SoC name; `marketing` maps SoC names to marketing names."""
-    found = {plain(name): name for name in marketing}
+    known = {plain(name): name for name in marketing}
     for words in (lambda sold: (sold,), _derived):
         for name, sold in marketing.items():
             for word in words(sold):
-                found.setdefault(plain(word), name)
-    found.pop("", None)
-    return found
+                known.setdefault(plain(word), name)
+    known.pop("", None)
+    return known
 
 
 def _derived(sold: str) -> Iterator[str]:
@@ -245,33 +243,33 @@ def _derived(sold: str) -> Iterator[str]:
 def meant(text: str, known: Mapping[str, str]) -> str | None:
     """Return the SoC that a text names unambiguously, else None."""
     text = text[:_LONGEST].strip()
-    if found := known.get(plain(text)):
-        return found
+    if name := known.get(plain(text)):
+        return name
     part = _PART.fullmatch(text.casefold())
     tried = [part[1] if part else "", _PARENTHESIS.sub("", text)]
     tried += (inside[1:-1] for inside in _PARENTHESIS.findall(text))
-    return next((known[plain(one)] for one in tried if plain(one) in known), None)
+    return next((known[plain(spelling)] for spelling in tried if plain(spelling) in known), None)
 
 
 def model_id(text: str) -> int | None:
     """Return the SoC id in a text: 57 for `57`, `id 57` or `soc_model: 57`; else None."""
-    found = _ID.fullmatch(text[:_LONGEST].strip().casefold())
-    return int(found[1]) if found else None
+    match = _ID.fullmatch(text[:_LONGEST].strip().casefold())
+    return int(match[1]) if match else None
 
 
 def hexagon_version(text: str) -> int | None:
     """Return the Hexagon version in a text: 75 for `v75` or `htp75`; None for a bare number."""
     text = text[:_LONGEST].strip().casefold()
-    found = _ARCH.fullmatch(text)
-    return int(found[1]) if found and not text.isdigit() and text.isascii() else None
+    match = _ARCH.fullmatch(text)
+    return int(match[1]) if match and not text.isdigit() and text.isascii() else None
 
 
 def near(text: str, known: Mapping[str, str], count: int = 4) -> tuple[str, ...]:
     """Return SoCs that a mistyped name might mean, the likeliest first."""
     wanted = plain(text[:_LONGEST])
     tiers = (_elsewhere, _mistyped, _partly, _alike) if wanted else ()
-    found = (tuple(dict.fromkeys(tier(wanted, known))) for tier in tiers)
-    return next(filter(None, found), ())[:count]
+    suggestions = (tuple(dict.fromkeys(tier(wanted, known))) for tier in tiers)
+    return next(filter(None, suggestions), ())[:count]
 
 
 def _elsewhere(wanted: str, _known: Mapping[str, str]) -> Iterator[str]:
@@ -301,18 +299,18 @@ def _alike(wanted: str, known: Mapping[str, str]) -> Iterator[str]:
     yield from (known[key] for key in get_close_matches(wanted, known, n=3, cutoff=0.6))
 
 
-def _is_swapped(one: str, other: str) -> bool:
+def _is_swapped(first: str, second: str) -> bool:
     """Return True if the strings differ by one swap of neighbouring characters."""
-    apart = [at for at, (a, b) in enumerate(zip(one, other, strict=False)) if a != b]
-    if len(one) != len(other) or len(apart) != 2 or apart[1] - apart[0] != 1:
+    apart = [place for place, (a, b) in enumerate(zip(first, second, strict=False)) if a != b]
+    if len(first) != len(second) or len(apart) != 2 or apart[1] - apart[0] != 1:
         return False
-    first, second = apart
-    return one[first] == other[second] and one[second] == other[first]
+    left, right = apart
+    return first[left] == second[right] and first[right] == second[left]
 
 
-def _differs_once(one: str, other: str) -> bool:
+def _differs_once(first: str, second: str) -> bool:
     """Return True if the strings differ by one character."""
-    short, long = sorted((one, other), key=len)
+    short, long = sorted((first, second), key=len)
     if len(short) == len(long):
-        return sum(a != b for a, b in zip(one, other, strict=True)) == 1
-    return any(long[:at] + long[at + 1 :] == short for at in range(len(long)))
+        return sum(a != b for a, b in zip(first, second, strict=True)) == 1
+    return any(long[:place] + long[place + 1 :] == short for place in range(len(long)))

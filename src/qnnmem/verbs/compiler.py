@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from contextlib import ExitStack
 
     from qnnmem.htp.compile import CompileOptions
-    from qnnmem.htp.installed import Library
+    from qnnmem.htp.library import Library
     from qnnmem.targets.socs import Soc
     from qnnmem.verbs import ProgressListener, VerbCall
 
@@ -71,7 +71,7 @@ def warn(path: Path, options: CompileOptions, listener: ProgressListener) -> Non
 
 
 def _ways(path: Path, typed: Sequence[str]) -> tuple[str, ...]:
-    from qnnmem.htp.installed import compiler_exists
+    from qnnmem.htp.library import compiler_exists
     from qnnmem.installation import sources
     from qnnmem.report import bill as report
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from qnnmem.htp.compile import CompileOptions
     from qnnmem.htp.fit import Fit, FitWorker, JudgedModel
-    from qnnmem.htp.installed import Library
+    from qnnmem.htp.library import Library
     from qnnmem.options.htp import FitOptions
     from qnnmem.provenance import Sourced
     from qnnmem.results.fit import FitResult

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from contextlib import ExitStack
 
     from qnnmem.htp.compile import CompileOptions
-    from qnnmem.htp.installed import Library
+    from qnnmem.htp.library import Library
     from qnnmem.htp.sweep import (
         Axis,
         Largest,

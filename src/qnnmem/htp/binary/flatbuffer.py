@@ -20,9 +20,7 @@ MAX_TEXT = 1 << 16  # bytes of a name
 _BUDGET_FACTOR = 4
 _BUDGET_BASE = 1 << 20
 
-_U16, _U32, _I32 = struct.Struct("<H"), struct.Struct("<I"), struct.Struct("<i")
-_U64, _F32 = struct.Struct("<Q"), struct.Struct("<f")
-
+_U8, _U16, _U32, _U64, _I32, _F32 = (struct.Struct(f"<{kind}") for kind in "BHIQif")
 
 Octets = bytes | PieceBytes
 
@@ -30,19 +28,19 @@ Octets = bytes | PieceBytes
 class FlatBuffer:
     """A FlatBuffer: bytes that start with the offset of the root table."""
 
-    def __init__(self, data: Octets, most: int | None = None, *, sizes: bool = True) -> None:
+    def __init__(self, data: Octets, budget: int | None = None, *, sizes: bool = True) -> None:
         """Wrap a buffer; `most` limits the bytes read, for buffers that hold mostly other data.
 
         Without `sizes` a field can lie outside its table's stated size, as in ExecuTorch files.
         """
         self._data, self._has_sizes = data, sizes
         self._left = _BUDGET_FACTOR * len(data) + _BUDGET_BASE
-        if most is not None:
-            self._left = min(self._left, most)
+        if budget is not None:
+            self._left = min(self._left, budget)
 
     def root(self, where: str) -> Table:
         """Return the root table."""
-        return self.table(self._target(0, where), where)
+        return self.table(self.target(0, where), where)
 
     def table(self, position: int, where: str) -> Table:
         """Return the table at a position after checking its vtable."""
@@ -70,16 +68,12 @@ class FlatBuffer:
 
     def extent(self, position: int, width: int, where: str) -> tuple[int, int]:
         """Return a vector's start and length; its elements are not read and use no read budget."""
-        start = self._target(position, where)
+        start = self.target(position, where)
         count = self._number(_U32, start, where)
         if count * width > len(self._data) - start - 4:
             raise Damaged(f"{where} has {count:,} entries, more than the metadata can hold")
         self._charge(4, where)
         return start + 4, count
-
-    def target_of(self, position: int, where: str) -> int:
-        """Return the position of the target of an offset that is stored at `position`."""
-        return self._target(position, where)
 
     def unpack(self, layout: struct.Struct, position: int, where: str) -> tuple[Any, ...]:
         """Return the numbers at a position; raise Damaged if they lie outside the buffer."""
@@ -100,7 +94,8 @@ class FlatBuffer:
         number: int = self.unpack(layout, position, where)[0]
         return number
 
-    def _target(self, position: int, where: str) -> int:
+    def target(self, position: int, where: str) -> int:
+        """Return the position to which the offset at `position` leads."""
         target = position + self._number(_U32, position, where)
         if target == position:
             raise Damaged(f"{where} is an offset of 0")
@@ -125,27 +120,27 @@ class Table:
 
     def u8(self, slot: int, name: str, default: int = 0) -> int:
         """Return a field as an unsigned byte."""
-        at = self.field(slot, 1, name)
-        return default if at is None else self.flat.octets(at, 1)[0]
+        number: int = self._scalar(_U8, slot, name, default)
+        return number
 
     def u32(self, slot: int, name: str, default: int = 0) -> int:
         """Return a field as an unsigned 32-bit number."""
-        return self._scalar(_U32, slot, name, default)
+        number: int = self._scalar(_U32, slot, name, default)
+        return number
 
     def i32(self, slot: int, name: str, default: int = 0) -> int:
         """Return a field as a signed 32-bit number."""
-        return self._scalar(_I32, slot, name, default)
+        number: int = self._scalar(_I32, slot, name, default)
+        return number
 
     def u64(self, slot: int, name: str, default: int = 0) -> int:
         """Return a field as an unsigned 64-bit number."""
-        return self._scalar(_U64, slot, name, default)
+        number: int = self._scalar(_U64, slot, name, default)
+        return number
 
     def f32(self, slot: int, name: str, default: float = 0.0) -> float:
         """Return a field as a single-precision number."""
-        at = self.field(slot, 4, name)
-        if at is None:
-            return default
-        number: float = self.flat.unpack(_F32, at, self._at(name))[0]
+        number: float = self._scalar(_F32, slot, name, default)
         return number
 
     def record(self, layout: struct.Struct, slot: int, name: str) -> tuple[Any, ...] | None:
@@ -158,8 +153,7 @@ class Table:
         at = self.field(slot, 4, name)
         if at is None:
             return None
-        where = self._at(name)
-        return self.flat.table(self.flat.target_of(at, where), where)
+        return self._entry(at, self._at(name))
 
     def tables(self, slot: int, name: str, most: int) -> tuple[Table, ...]:
         """Return a vector of at most `most` tables."""
@@ -208,15 +202,12 @@ class Table:
             raise Damaged(f"{self._at(name)} lies outside its table")
         return self.position + offset
 
-    def _scalar(self, layout: struct.Struct, slot: int, name: str, default: int) -> int:
-        at = self.field(slot, layout.size, name)
-        if at is None:
-            return default
-        number: int = self.flat.unpack(layout, at, self._at(name))[0]
-        return number
+    def _scalar(self, layout: struct.Struct, slot: int, name: str, default: float) -> Any:
+        values = self.record(layout, slot, name)
+        return default if values is None else values[0]
 
     def _entry(self, position: int, where: str) -> Table:
-        return self.flat.table(self.flat.target_of(position, where), where)
+        return self.flat.table(self.flat.target(position, where), where)
 
     def _at(self, name: str) -> str:
         return f"{self.where}.{name}" if self.where else name

@@ -179,9 +179,9 @@ class _ContextReader:
         return HtpGraph(table.text(0, "graphName"), inputs, outputs, **fields)
 
     def _tensors(self, table: Table, slot: int, name: str) -> tuple[TensorInfo, ...]:
-        found = table.tables(slot, name, self._tensors_left)
-        self._tensors_left -= len(found)
-        return tuple(map(_tensor, found))
+        tables = table.tables(slot, name, self._tensors_left)
+        self._tensors_left -= len(tables)
+        return tuple(map(_tensor, tables))
 
 
 def _tensor(table: Table) -> TensorInfo:
@@ -235,8 +235,8 @@ def _needed(table: Table | None, where: str) -> Table:
 
 
 def _triple(info: Table, slot: int, name: str) -> Version:
-    found = info.record(_VERSION, slot, name) or (0, 0, 0)
-    return found[0], found[1], found[2]
+    version = info.record(_VERSION, slot, name) or (0, 0, 0)
+    return version[0], version[1], version[2]
 
 
 def _dsp_arch(info: Table) -> int | None:
@@ -286,14 +286,14 @@ def read_record(data: bytes, where: str) -> Mapping[str, Any]:
     version, spill_fill, vtcm, level, dlbc, threads = _V1.unpack_from(data)
     if version != 1:
         raise Damaged(f"{where} has version {version:,} instead of 1")
-    found: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "spill_fill": _size(spill_fill, where, "spill/fill"),
         "vtcm": vtcm,
         "optimization_level": level,
         "dlbc": bool(dlbc),
         "hvx_threads": threads,
     }
-    return found | _second(data, where)
+    return fields | _second(data, where)
 
 
 def _second(data: bytes, where: str) -> dict[str, Any]:

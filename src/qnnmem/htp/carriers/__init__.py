@@ -45,26 +45,26 @@ def opened(path: Path) -> Iterator[Carrier]:
     from qnnmem.htp.carriers.carrier import Gathered, faults_of
     from qnnmem.temporary_folder import temporary_folder
 
-    kind, found = kind_of_file(path).name, Gathered()
+    kind, gathered = kind_of_file(path).name, Gathered()
     words = KINDS[kind].words
     if kind not in ARCHIVES:
         with faults_of(path, words.removeprefix("a ").removeprefix("an ")):
-            _read(path, kind, found)
-        yield found.carrier(path, _KINDS[kind], words)
+            _read(path, kind, gathered)
+        yield gathered.carrier(path, _KINDS[kind], words)
         return
     from qnnmem.htp.carriers.archive import read_archive
 
     with temporary_folder() as scratch:
         with faults_of(path, "archive"):
-            read_archive(path, Path(scratch), found)
-            carrier = found.carrier(path, _KINDS[kind], words)
+            read_archive(path, Path(scratch), gathered)
+            carrier = gathered.carrier(path, _KINDS[kind], words)
         if not (carrier.payloads or carrier.dlcs or carrier.unread):
             what = "contains no QNN context binary, not even inside a model or another file"
             raise LoadError(path, what)
         yield carrier
 
 
-def _read(path: Path, kind: str, found: Gathered) -> None:
+def _read(path: Path, kind: str, gathered: Gathered) -> None:
     from qnnmem.errors import LoadError
     from qnnmem.htp.binary.pieces import Piece
 
@@ -73,17 +73,17 @@ def _read(path: Path, kind: str, found: Gathered) -> None:
 
         read = read_genie if kind == "genie" else read_genai
         config = bundle_config(path)
-        read(FolderTree(path if config else path.parent), config or path.name, found)
+        read(FolderTree(path if config else path.parent), config or path.name, gathered)
         return
     piece = Piece.whole(path, path.name)
     if kind == "pte":
         from qnnmem.htp.carriers.pte import read_pte
 
-        read_pte(piece, found)
+        read_pte(piece, gathered)
         return
     from qnnmem.htp.carriers.litert import read_litert, read_litertlm
 
     if kind == "litertlm":
-        read_litertlm(piece, found)
-    elif not read_litert(piece, found):
+        read_litertlm(piece, gathered)
+    elif not read_litert(piece, gathered):
         raise LoadError(path, "is a TFLite model that is not compiled for an NPU")

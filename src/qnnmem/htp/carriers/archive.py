@@ -109,13 +109,13 @@ class ArchiveTree:
         return Piece(target, 0, written, info.filename)
 
 
-def read_archive(path: Path, scratch: Path, found: Gathered) -> None:
+def read_archive(path: Path, scratch: Path, gathered: Gathered) -> None:
     """Read all relevant members of an archive and add their contents to `found`."""
     try:
         _check_directory(path)
         with zipfile.ZipFile(path) as archive:
             tree = ArchiveTree(path, scratch, _members(path, archive))
-            _Archive(tree, archive, found).read()
+            _Archive(tree, archive, gathered).read()
     except OSError as exc:
         raise LoadError(path, f"cannot be read ({exc.strerror or exc})") from exc
     except _FAULTS as exc:
@@ -125,8 +125,8 @@ def read_archive(path: Path, scratch: Path, found: Gathered) -> None:
 class _Archive:
     """Reader of one archive."""
 
-    def __init__(self, tree: ArchiveTree, archive: zipfile.ZipFile, found: Gathered) -> None:
-        self._tree, self._archive, self._found = tree, archive, found
+    def __init__(self, tree: ArchiveTree, archive: zipfile.ZipFile, gathered: Gathered) -> None:
+        self._tree, self._archive, self._gathered = tree, archive, gathered
         self._taken: set[str] = set()  # members that a config or a model names
 
     def read(self) -> None:
@@ -139,10 +139,10 @@ class _Archive:
     def _kinds(self) -> Iterator[tuple[str, str]]:
         for name, info in self._tree.members.items():
             if info.flag_bits & _ENCRYPTED:
-                self._found.leave(name, "an encrypted member is not supported", info.file_size)
+                self._gathered.leave(name, "an encrypted member is not supported", info.file_size)
                 continue
             if info.compress_type not in (_STORED, _DEFLATED):
-                self._found.leave(
+                self._gathered.leave(
                     name, ("the compression method of a member is not supported"), info.file_size
                 )
                 continue
@@ -160,7 +160,7 @@ class _Archive:
         try:
             if kind in _CONFIGS:
                 _CONFIGS[kind](noted, name, inner)
-                self._found.take(inner, name.rpartition("/")[0] or name, _group(name))
+                self._gathered.take(inner, name.rpartition("/")[0] or name, _group(name))
                 return
             piece = self._tree.piece(name)
             if kind == "htp":
@@ -182,7 +182,7 @@ class _Archive:
         except Damaged as exc:  # the other members are still read
             inner = Gathered()
             inner.leave("", f"the binary is damaged: {exc}")
-        self._found.take(inner, name, _group(name))
+        self._gathered.take(inner, name, _group(name))
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,8 +204,8 @@ def _order(kind: str) -> int:
 
 
 def _group(name: str) -> str:
-    found = _GROUP.search(name)
-    return "" if found is None else found[1]
+    match = _GROUP.search(name)
+    return "" if match is None else match[1]
 
 
 def _check_directory(path: Path) -> None:
@@ -230,13 +230,13 @@ def _members(path: Path, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]
     infos = [info for info in archive.infolist() if not info.is_dir()]
     if len(infos) > _MOST_MEMBERS:
         raise Damaged(f"the archive has {len(infos):,} members, over the limit")
-    found: dict[str, zipfile.ZipInfo] = {}
+    members: dict[str, zipfile.ZipInfo] = {}
     for info in infos:
-        if info.filename in found:
+        if info.filename in members:
             raise Damaged(f"two members have the name {quote(info.filename)}")
-        found[info.filename] = info
+        members[info.filename] = info
     end = 0
-    for info in sorted(infos, key=lambda one: one.header_offset):
+    for info in sorted(infos, key=lambda info: info.header_offset):
         if info.header_offset < end:
             raise Damaged(f"the member {quote(info.filename)} overlaps another member")
         end = info.header_offset + _LOCAL.size + info.compress_size
@@ -244,7 +244,7 @@ def _members(path: Path, archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]
             raise Damaged(f"the member {quote(info.filename)} states two different sizes")
     if end > regular_size(path):
         raise Damaged("a member reaches past the end of the archive")
-    return found
+    return members
 
 
 def _data_start(path: Path, info: zipfile.ZipInfo) -> int:

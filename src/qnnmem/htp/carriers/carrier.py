@@ -84,13 +84,13 @@ class Gathered:
     def take(self, other: Gathered, name: str, group: str = "") -> None:
         """Merge the results of an archive member, with its name as prefix."""
         first = len(self.payloads)
-        for one in other.payloads:
-            users = tuple(f"{name}: {user}" for user in one.used_by) or (name,)
-            self.payloads.append(replace(one, used_by=users, group=group))
-        every = tuple(range(len(other.payloads)))
+        for payload in other.payloads:
+            users = tuple(f"{name}: {user}" for user in payload.used_by) or (name,)
+            self.payloads.append(replace(payload, used_by=users, group=group))
+        every_payload = tuple(range(len(other.payloads)))
         for claim in other.claims:
-            about = every if claim.binaries is None else claim.binaries
-            self.claims.append(replace(claim, binaries=tuple(first + one for one in about)))
+            about = every_payload if claim.binaries is None else claim.binaries
+            self.claims.append(replace(claim, binaries=tuple(first + number for number in about)))
         self.dlcs += other.dlcs
         self.unread += [
             UnreadPart(f"{name}: {part.name}" if part.name else name, part.why, part.bytes)
@@ -103,28 +103,31 @@ class Gathered:
 
     def carrier(self, path: Path, kind: CarrierKind, title: str) -> Carrier:
         """Return the final result; identical binaries of a group appear once."""
-        numbers = distinct(one.piece for one in self.payloads)
+        numbers = distinct(payload.piece for payload in self.payloads)
         once: dict[tuple[int, str], Payload] = {}
-        keys = [(numbers[one.piece.place], one.group) for one in self.payloads]
-        for key, one in zip(keys, self.payloads, strict=True):
+        keys = [(numbers[payload.piece.place], payload.group) for payload in self.payloads]
+        for key, payload in zip(keys, self.payloads, strict=True):
             known = once.get(key)
             users = () if known is None else known.used_by
-            once[key] = replace(known or one, used_by=tuple(dict.fromkeys((*users, *one.used_by))))
+            once[key] = replace(
+                known or payload, used_by=tuple(dict.fromkeys((*users, *payload.used_by)))
+            )
         places = {key: place for place, key in enumerate(once)}
         claims = [
-            one
-            if one.binaries is None
+            claim
+            if claim.binaries is None
             else replace(
-                one, binaries=tuple(dict.fromkeys(places[keys[each]] for each in one.binaries))
+                claim,
+                binaries=tuple(dict.fromkeys(places[keys[number]] for number in claim.binaries)),
             )
-            for one in self.claims
+            for claim in self.claims
         ]
         return Carrier(
             path=path,
             kind=kind,
             title=title,
             payloads=tuple(once.values()),
-            dlcs=tuple({one.place: one for one in self.dlcs}.values()),
+            dlcs=tuple({dlc.place: dlc for dlc in self.dlcs}.values()),
             unread=tuple(dict.fromkeys(self.unread)),
             host=tuple(self.host),
             cpu_operators=tuple(dict.fromkeys(self.cpu_operators)),

@@ -51,7 +51,7 @@ def beside(name: str, other: str) -> str:
     return "/".join(kept)
 
 
-def read_genie(tree: Tree, name: str, found: Gathered) -> None:
+def read_genie(tree: Tree, name: str, gathered: Gathered) -> None:
     """Add the binaries of every engine of a Genie config to `found`, in load order."""
     config = _json(tree.piece(name))
     engines = list(_engines(config, 0))
@@ -61,9 +61,9 @@ def read_genie(tree: Tree, name: str, found: Gathered) -> None:
     context = _table(_table(dialog).get("context"))
     length = context.get("size")
     if isinstance(length, int) and not isinstance(length, bool) and 0 < length < 1 << 40:
-        found.claims.append(Claim("context length", length, f"dialog.context.size {length:,}"))
+        gathered.claims.append(Claim("context length", length, f"dialog.context.size {length:,}"))
     for engine in engines:
-        _engine(tree, name, engine, found)
+        _engine(tree, name, engine, gathered)
 
 
 def _engines(value: Any, depth: int) -> Iterator[Mapping[str, Any]]:
@@ -81,64 +81,64 @@ def _engines(value: Any, depth: int) -> Iterator[Mapping[str, Any]]:
             yield from _engines(inner, depth + 1)
 
 
-def _engine(tree: Tree, config: str, engine: Mapping[str, Any], found: Gathered) -> None:
+def _engine(tree: Tree, config: str, engine: Mapping[str, Any], gathered: Gathered) -> None:
     binary = engine["model"]["binary"]
     names = binary["ctx-bins"]
     if len(names) > MAX_PARTS:
         raise Damaged(f"{config} lists {len(names):,} binaries, over the limit")
     numbers = [
-        _binary(tree, beside(config, name), found) for name in names if isinstance(name, str)
+        _binary(tree, beside(config, name), gathered) for name in names if isinstance(name, str)
     ]
     backend = _table(engine.get("backend"))
     options = _table(backend.get("QnnHtp"))
     spill = options.get("spill-fill-bufsize")
     if isinstance(spill, int) and not isinstance(spill, bool) and 0 <= spill < 1 << 50:
         words = f"spill-fill-bufsize {spill:,}"
-        found.claims.append(Claim("spill/fill buffer", spill, words))
-        found.shares_spill_fill |= spill > 0 and len(numbers) > 1
+        gathered.claims.append(Claim("spill/fill buffer", spill, words))
+        gathered.shares_spill_fill |= spill > 0 and len(numbers) > 1
     extensions = backend.get("extensions")
     if isinstance(extensions, str) and extensions:
-        _extensions(tree, beside(config, extensions), numbers, found)
+        _extensions(tree, beside(config, extensions), numbers, gathered)
     if _table(binary.get("lora")):
-        found.leave("LoRA adapters", "LoRA adapters are applied at run time and have no bill")
+        gathered.leave("LoRA adapters", "LoRA adapters are applied at run time and have no bill")
 
 
-def _binary(tree: Tree, name: str, found: Gathered) -> int | None:
+def _binary(tree: Tree, name: str, gathered: Gathered) -> int | None:
     try:
         piece = tree.piece(name)
     except LoadError as exc:
-        found.leave(name, f"a file that the config names is missing: {exc.reason}")
+        gathered.leave(name, f"a file that the config names is missing: {exc.reason}")
         return None
     if not is_binary(piece):
-        found.leave(name, "a file that the config names is not a QNN context binary", piece.size)
+        gathered.leave(name, "a file that the config names is not a QNN context binary", piece.size)
         return None
-    return found.add(piece, "")
+    return gathered.add(piece, "")
 
 
-def _extensions(tree: Tree, name: str, numbers: list[int | None], found: Gathered) -> None:
+def _extensions(tree: Tree, name: str, numbers: list[int | None], gathered: Gathered) -> None:
     """Add as claims the SoC and the Hexagon version that the backend's config file names."""
     try:
         config = _json(tree.piece(name))
     except LoadError as exc:
-        found.notes.append(f"{quote(name)}, named in the config: {exc.reason}")
+        gathered.notes.append(f"{quote(name)}, named in the config: {exc.reason}")
         return
     devices = config.get("devices") if isinstance(config, dict) else None
     for device in devices if isinstance(devices, list) else ():
         model, arch = _table(device).get("soc_model"), _table(device).get("dsp_arch")
         about = tuple(number for number in numbers if number is not None)
         if isinstance(model, int) and 0 < model < 1 << 31:
-            found.claims.append(Claim("SoC", model, f"soc_model {model}", about))
+            gathered.claims.append(Claim("SoC", model, f"soc_model {model}", about))
         if isinstance(arch, str) and arch[1:].isdecimal() and len(arch) < 8:
-            found.claims.append(Claim("Hexagon", int(arch[1:]), f"dsp_arch {arch}", about))
+            gathered.claims.append(Claim("Hexagon", int(arch[1:]), f"dsp_arch {arch}", about))
 
 
-def read_genai(tree: Tree, name: str, found: Gathered) -> None:
+def read_genai(tree: Tree, name: str, gathered: Gathered) -> None:
     """Add the contexts of every stage of a GenAI config to `found`."""
     config = _json(tree.piece(name))
     model = _table(config.get("model")) if isinstance(config, dict) else {}
     length = model.get("context_length")
     if isinstance(length, int) and not isinstance(length, bool) and 0 < length < 1 << 40:
-        found.claims.append(Claim("context length", length, f"context_length {length:,}"))
+        gathered.claims.append(Claim("context length", length, f"context_length {length:,}"))
     stages = list(_stages(model, 0))
     if not stages:
         raise Damaged(f"{name} does not name a model file")
@@ -147,11 +147,11 @@ def read_genai(tree: Tree, name: str, found: Gathered) -> None:
     for stage, file in stages:
         where = beside(name, file)
         try:
-            add_epcontext(tree, tree.piece(where), stage, found)
+            add_epcontext(tree, tree.piece(where), stage, gathered)
         except NotCompiled:
-            found.leave(where, "an ONNX model that is not compiled has no bill")
+            gathered.leave(where, "an ONNX model that is not compiled has no bill")
         except LoadError as exc:
-            found.leave(where, f"a file that the config names cannot be read: {exc.reason}")
+            gathered.leave(where, f"a file that the config names cannot be read: {exc.reason}")
 
 
 def _stages(value: Any, depth: int, name: str = "model") -> Iterator[tuple[str, str]]:
@@ -169,14 +169,14 @@ def _stages(value: Any, depth: int, name: str = "model") -> Iterator[tuple[str, 
             yield from _stages(inner, depth + 1, name)
 
 
-def add_epcontext(tree: Tree, model: Piece, used_by: str, found: Gathered) -> None:
+def add_epcontext(tree: Tree, model: Piece, used_by: str, gathered: Gathered) -> None:
     """Add every context of a model with EPContext nodes; raise NotCompiled if it has none."""
     for context in find_contexts(model):
         if isinstance(context, str) and not context:
             raise LoadError(model.name, "does not state a usable file name for its context binary")
         if isinstance(context, str):
             context = tree.piece(beside(model.name, context))
-        found.add(context, used_by)
+        gathered.add(context, used_by)
 
 
 def _json(piece: Piece) -> Any:

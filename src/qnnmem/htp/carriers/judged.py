@@ -66,12 +66,12 @@ def read_carrier(path: Path) -> Iterator[ReadCarrier]:
             contexts.append(CarriedContext(payload, context))
         claims = tuple(
             replace(
-                one,
+                claim,
                 binaries=None
-                if one.binaries is None
-                else tuple(kept[each] for each in one.binaries if each in kept),
+                if claim.binaries is None
+                else tuple(kept[number] for number in claim.binaries if number in kept),
             )
-            for one in carrier.claims
+            for claim in carrier.claims
         )
         yield ReadCarrier(replace(carrier, claims=claims), tuple(contexts), tuple(unread))
 
@@ -90,10 +90,10 @@ def binaries_of(path: Path) -> Iterator[tuple[Path, ...]]:
         bill = carried_bill(read)
         rows = () if bill.carrier is UNSET else bill.carrier.binaries
         files = []
-        for number, (one, row) in enumerate(zip(read.contexts, rows, strict=True)):
+        for number, (carried, row) in enumerate(zip(read.contexts, rows, strict=True)):
             if row.is_billed:
                 files.append(Path(folder, f"{number}.bin"))
-                one.payload.piece.copy(files[-1])
+                carried.payload.piece.copy(files[-1])
         yield tuple(files)
 
 
@@ -101,7 +101,7 @@ def need_contexts(read: ReadCarrier) -> None:
     """Raise LoadError with the reason if a deployment file has no binary that can be billed."""
     if read.contexts:
         return
-    named = [f"{quote(one.name)}: {one.why}" for one in read.unread[:_NAMED]]
+    named = [f"{quote(part.name)}: {part.why}" for part in read.unread[:_NAMED]]
     why = f" ({'; '.join(named)})" if named else ""
     raise LoadError(read.carrier.path, f"contains no HTP context binary that can be billed{why}")
 
@@ -112,24 +112,24 @@ def context_of(path: Path) -> HtpContext:
         return read_context(path)
     with read_carrier(path) as read:
         need_contexts(read)
-        contexts = [one.context for one in read.contexts]
+        contexts = [carried.context for carried in read.contexts]
     first = contexts[0]
     if len(contexts) == 1:
         return first
-    builds = dict.fromkeys(one.build_id for one in contexts)
+    builds = dict.fromkeys(context.build_id for context in contexts)
     return replace(
         first,
         build_id=", ".join(builds),
         soc_model=common_soc(contexts),
-        dsp_arch=max((one.dsp_arch for one in contexts if one.dsp_arch), default=None),
-        graphs=tuple(graph for one in contexts for graph in one.graphs),
-        file_bytes=sum(one.file_bytes for one in contexts),
+        dsp_arch=max((context.dsp_arch for context in contexts if context.dsp_arch), default=None),
+        graphs=tuple(graph for context in contexts for graph in context.graphs),
+        file_bytes=sum(context.file_bytes for context in contexts),
     )
 
 
 def common_soc(contexts: Sequence[HtpContext]) -> int | None:
     """Return the SoC that all contexts were made for; None if they differ or one states no SoC."""
-    models = {one.soc_model for one in contexts}
+    models = {context.soc_model for context in contexts}
     return models.pop() if len(models) == 1 else None
 
 
@@ -146,7 +146,7 @@ def carried_bill(
     """
     need_contexts(read)
     file = str(read.carrier.path)
-    bills = [bill_of(one.context, soc, kept(one), file=file) for one in read.contexts]
+    bills = [bill_of(carried.context, soc, kept(carried), file=file) for carried in read.contexts]
     chosen = _chosen_group(read, bills, None if logs else soc)
     for number, log in zip(chosen, logs, strict=False):
         bills[number] = bill_of(read.contexts[number].context, soc, log, file=file)
@@ -162,26 +162,22 @@ def _chosen_group(read: ReadCarrier, bills: Sequence[Bill], soc: Soc | None) -> 
     These are the binaries without a group, and one group: the largest one made for the SoC, or the
     largest of all if no group is made for it.
     """
-    groups = dict.fromkeys(one.payload.group for one in read.contexts)
-    named = [group for group in groups if group]
-    everywhere = [n for n, one in enumerate(read.contexts) if not one.payload.group]
-    if not named:
-        return tuple(everywhere)
-    members = {
-        group: [n for n, one in enumerate(read.contexts) if one.payload.group == group]
-        for group in named
-    }
-    fitting = [
-        group
-        for group in named
-        if soc is not None
-        and all(read.contexts[n].context.soc_model == soc.model_id for n in members[group])
-    ]
+    groups: dict[str, list[int]] = {}
+    for number, carried in enumerate(read.contexts):
+        groups.setdefault(carried.payload.group, []).append(number)
+    ungrouped = groups.pop("", [])
+    if not groups:
+        return tuple(ungrouped)
 
-    def size(group: str) -> int:
-        return sum(bill.total.value for n in members[group] if (bill := bills[n]).total)
+    def is_for_soc(members: list[int]) -> bool:
+        models = {read.contexts[number].context.soc_model for number in members}
+        return soc is not None and models == {soc.model_id}
 
-    return tuple(sorted([*everywhere, *members[max(fitting or named, key=size)]]))
+    def size(members: list[int]) -> int:
+        return sum(bill.total.value for number in members if (bill := bills[number]).total)
+
+    fitting = [members for members in groups.values() if is_for_soc(members)]
+    return tuple(sorted([*ungrouped, *max(fitting or groups.values(), key=size)]))
 
 
 def _together(bills: Sequence[Bill], read: ReadCarrier, chosen: Sequence[int]) -> Bill:
@@ -226,7 +222,7 @@ def _domain(bills: Sequence[Bill]) -> SizeRange | None:
     low, high = (sum(getattr(need, side).value for need in known) for side in ("low", "high"))
     if high > bills[0].process_domain_budget.value:
         return max(known, key=lambda need: need.high.value)
-    origin = Origin.MEASURED if all(one.is_exact for one in known) else Origin.COMPUTED
+    origin = Origin.MEASURED if all(need.is_exact for need in known) else Origin.COMPUTED
     source = f"{_SUM}; {known[0].high.source}"
     return SizeRange(Sourced(low, origin, source), Sourced(high, origin, source))
 
@@ -273,8 +269,8 @@ def different_socs(read: ReadCarrier, chosen: Sequence[int]) -> str:
     """Return a sentence about binaries for different SoCs; empty if all have the same."""
     names: dict[str, str] = {}
     for number in chosen:
-        one = read.contexts[number]
-        names.setdefault(_soc_name(one.context.soc_model), one.payload.piece.name)
+        carried = read.contexts[number]
+        names.setdefault(_soc_name(carried.context.soc_model), carried.payload.piece.name)
     if len(names) < 2:
         return ""
     named = ", ".join(f"{soc} ({quote(name)})" for soc, name in list(names.items())[:_NAMED])
@@ -283,7 +279,7 @@ def different_socs(read: ReadCarrier, chosen: Sequence[int]) -> str:
 
 def unread_words(facts: CarrierFacts) -> str:
     """Return the sentence about parts without a bill."""
-    named = [f"{quote(one.name)}: {one.why}" for one in facts.unread[:_NAMED]]
+    named = [f"{quote(part.name)}: {part.why}" for part in facts.unread[:_NAMED]]
     more = len(facts.unread) - len(named)
     named += [f"and {more:,} more"] if more else []
     count = counted(len(facts.unread), "part")
@@ -296,50 +292,49 @@ def facts_of(
     """Return facts about a deployment file, with the bill of each binary if there are bills."""
     carrier = read.carrier
     rows = tuple(
-        _row(one, bills[number] if bills else None, not bills or number in chosen)
-        for number, one in enumerate(read.contexts)
+        _row(carried, bills[number] if bills else None, not bills or number in chosen)
+        for number, carried in enumerate(read.contexts)
     )
-    counted_ones = [read.contexts[n] for n in chosen] if bills else list(read.contexts)
+    loaded = [read.contexts[number] for number in chosen] if bills else list(read.contexts)
     return CarrierFacts(
         kind=carrier.kind,
         title=carrier.title,
         binaries=rows,
         unread=read.unread,
         host=carrier.host,
-        state=_state(counted_ones),
-        shared_spill_fill=_shared_spill(carrier, counted_ones),
+        state=_state(loaded),
+        shared_spill_fill=_shared_spill(carrier, loaded),
         cpu_operators=carrier.cpu_operators,
         claims=tuple(_checked(claim, read) for claim in carrier.claims),
         notes=carrier.notes,
     )
 
 
-def _row(one: CarriedContext, bill: Bill | None, is_billed: bool) -> CarriedBinary:
-    piece, need = one.payload.piece, None if bill is None else bill.process_domain
+def _row(carried: CarriedContext, bill: Bill | None, is_billed: bool) -> CarriedBinary:
+    piece, need = carried.payload.piece, None if bill is None else bill.process_domain
     return CarriedBinary(
         name=piece.name,
         offset=piece.start,
         bytes=piece.size,
-        used_by=one.payload.used_by,
-        group=one.payload.group,
-        graphs=tuple(graph.name for graph in one.context.graphs),
-        soc_model=one.context.soc_model,
+        used_by=carried.payload.used_by,
+        group=carried.payload.group,
+        graphs=tuple(graph.name for graph in carried.context.graphs),
+        soc_model=carried.context.soc_model,
         total=None if bill is None else bill.total,
         need_low=None if need is None else need.low,
         need_high=None if need is None else need.high,
-        spill_fill=max((graph.spill_fill or 0 for graph in one.context.graphs), default=0),
+        spill_fill=max((graph.spill_fill or 0 for graph in carried.context.graphs), default=0),
         is_billed=is_billed,
     )
 
 
 def _shared_spill(carrier: Carrier, contexts: Sequence[CarriedContext]) -> Sourced | None:
-    sizes = [graph.spill_fill for one in contexts for graph in one.context.graphs]
+    sizes = [graph.spill_fill for carried in contexts for graph in carried.context.graphs]
     if not carrier.shares_spill_fill or None in sizes or not sizes:
         return None
     most = max(size for size in sizes if size is not None)
-    return Sourced(
-        most, Origin.COMPUTED, ("the largest spill/fill of all graphs, which share one buffer")
-    )
+    source = "the largest spill/fill of all graphs, which share one buffer"
+    return Sourced(most, Origin.COMPUTED, source)
 
 
 # --- State: the KV cache among the inputs ---------------------------------------------------------
@@ -347,14 +342,15 @@ def _shared_spill(carrier: Carrier, contexts: Sequence[CarriedContext]) -> Sourc
 
 def _state(contexts: Sequence[CarriedContext]) -> Sourced | None:
     """Return the KV-cache size: for each binary the largest size, as its graphs share the cache."""
-    most = [max((kv_bytes(graph) for graph in one.context.graphs), default=0) for one in contexts]
-    if not sum(most):
+    graphs = [carried.context.graphs for carried in contexts]
+    total_bytes = sum(max(map(kv_bytes, of_binary), default=0) for of_binary in graphs)
+    if not total_bytes:
         return None
     source = (
         "sum of the inputs with a dimension equal to the context length, with or without the "
         "new tokens (both known from the attention mask), for the graph with the largest sum"
     )
-    return Sourced(sum(most), Origin.COMPUTED, source)
+    return Sourced(total_bytes, Origin.COMPUTED, source)
 
 
 def kv_bytes(graph: HtpGraph) -> int:
@@ -391,48 +387,50 @@ def _is_cache(tensor: TensorInfo, wanted: set[int]) -> bool:
 
 
 def _checked(claim: Claim, read: ReadCarrier) -> CheckedClaim:
-    every = range(len(read.contexts))
-    about = every if claim.binaries is None else claim.binaries
-    found, holds = _CHECKS[claim.what](claim.value, [read.contexts[one].context for one in about])
-    names = [quote(read.contexts[one].payload.piece.name) for one in about]
+    count = len(read.contexts)
+    about = range(count) if claim.binaries is None else claim.binaries
+    carried = [read.contexts[number] for number in about]
+    found, holds = _CHECKS[claim.what](claim.value, [binary.context for binary in carried])
+    names = [quote(binary.payload.piece.name) for binary in carried]
     named = ", ".join(names[:_NAMED]) + (", …" if len(names) > _NAMED else "")
-    where = f" of {named}" if len(names) < len(every) else ""
+    where = f" of {named}" if len(names) < count else ""
     return CheckedClaim(what=f"{claim.what}{where}", claimed=claim.words, found=found, holds=holds)
 
 
 def _soc(value: int, contexts: Sequence[HtpContext]) -> tuple[str, bool | None]:
-    models = {one.soc_model for one in contexts}
+    models = {context.soc_model for context in contexts}
     if models <= {None}:
         return "the binary does not state a SoC", None
-    names = ", ".join(sorted(_soc_name(one) for one in models))
+    names = ", ".join(sorted(_soc_name(model) for model in models))
     return f"the binary is for {names}", models <= {value, None}
 
 
 def _arch(value: int, contexts: Sequence[HtpContext]) -> tuple[str, bool | None]:
-    found = {one.dsp_arch for one in contexts} - {None}
-    if not found:
+    versions = {context.dsp_arch for context in contexts} - {None}
+    if not versions:
         return "the binary does not state a Hexagon version", None
-    names = ", ".join(f"v{one}" for one in sorted(filter(None, found)))
-    return f"the binary is for Hexagon {names}", found == {value}
+    names = ", ".join(f"v{version}" for version in sorted(filter(None, versions)))
+    return f"the binary is for Hexagon {names}", versions == {value}
 
 
 def _vtcm(value: int, contexts: Sequence[HtpContext]) -> tuple[str, bool | None]:
-    sizes = [graph.vtcm for one in contexts for graph in one.graphs if graph.vtcm is not None]
+    graphs = [graph for context in contexts for graph in context.graphs]
+    sizes = [graph.vtcm for graph in graphs if graph.vtcm is not None]
     if not sizes:
         return "the binary does not state its VTCM", None
     return f"the binary asks for {counted(max(sizes), 'byte')}", max(sizes) <= value
 
 
 def _spill(contexts: Sequence[HtpContext]) -> int | None:
-    sizes = [graph.spill_fill for one in contexts for graph in one.graphs]
+    sizes = [graph.spill_fill for context in contexts for graph in context.graphs]
     return None if None in sizes else max((size or 0 for size in sizes), default=0)
 
 
 def _largest_spill(value: int, contexts: Sequence[HtpContext]) -> tuple[str, bool | None]:
-    most = _spill(contexts)
-    if most is None:
+    size = _spill(contexts)
+    if size is None:
         return "the binaries do not state their spill/fill", None
-    return f"the largest spill/fill is {counted(most, 'byte')}", value >= most
+    return f"the largest spill/fill is {counted(size, 'byte')}", value >= size
 
 
 def _spill_buffer(value: int, contexts: Sequence[HtpContext]) -> tuple[str, bool | None]:
@@ -442,11 +440,11 @@ def _spill_buffer(value: int, contexts: Sequence[HtpContext]) -> tuple[str, bool
 
 
 def _length(value: int, contexts: Sequence[HtpContext]) -> tuple[str, bool | None]:
-    lengths = {context_length(graph) for one in contexts for graph in one.graphs} - {None}
+    lengths = {context_length(graph) for context in contexts for graph in context.graphs} - {None}
     if not lengths:
         return "no graph has an attention mask that shows the context length", None
-    known = sorted(one for one in lengths if one is not None)
-    words = ", ".join(f"{one:,}" for one in known[:_NAMED])
+    known = sorted(length for length in lengths if length is not None)
+    words = ", ".join(f"{length:,}" for length in known[:_NAMED])
     return f"the attention masks are for {words} tokens", known[-1] == value
 
 

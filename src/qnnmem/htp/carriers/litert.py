@@ -29,19 +29,19 @@ _LM_MOST = 16 << 20
 _MAX_KEYS = 64
 
 
-def read_litert(piece: Piece, found: Gathered) -> bool:
+def read_litert(piece: Piece, gathered: Gathered) -> bool:
     """Add the binaries of a model; return False and add nothing if it needs no NPU."""
     with PieceBytes(piece) as data:
         if data[4:8] != b"TFL3":
             raise Damaged(f"{piece.name} does not start like a TFLite model")
-        return _Model(piece, FlatBuffer(data, _MOST, sizes=False), found).read()
+        return _Model(piece, FlatBuffer(data, _MOST, sizes=False), gathered).read()
 
 
 class _Model:
     """Reader of one model."""
 
-    def __init__(self, piece: Piece, flat: FlatBuffer, found: Gathered) -> None:
-        self._piece, self._flat, self._found = piece, flat, found
+    def __init__(self, piece: Piece, flat: FlatBuffer, gathered: Gathered) -> None:
+        self._piece, self._flat, self._gathered = piece, flat, gathered
         self._root = flat.root("model")
         self._codes = [_code(row) for row in self._root.tables(1, "operator_codes", MAX_PARTS)]
         self._pieces: list[Piece] = []
@@ -63,7 +63,7 @@ class _Model:
                 if self._codes[index] == _DISPATCH:
                     self._dispatch(row, maker, model)
                 else:
-                    self._found.cpu_operators.append(self._codes[index])
+                    self._gathered.cpu_operators.append(self._codes[index])
         check_apart(self._pieces)
         return True
 
@@ -77,12 +77,12 @@ class _Model:
         piece = self._piece.part(start, size, f"offset {start:,} in {self._piece.name}")
         self._pieces.append(piece)
         if maker and maker != _QUALCOMM:
-            self._found.leave(piece.name, f"the part is for {quote(maker)} {quote(model)}", size)
+            self._gathered.leave(piece.name, f"the part is for {quote(maker)} {quote(model)}", size)
         elif is_binary(piece):
-            number = self._found.add(piece, name)
-            self._found.claims.extend(_soc_claim(model, number))
+            number = self._gathered.add(piece, name)
+            self._gathered.claims.extend(_soc_claim(model, number))
         else:
-            self._found.leave(piece.name, "the part is not a QNN context binary", size)
+            self._gathered.leave(piece.name, "the part is not a QNN context binary", size)
 
     def _stamp(self) -> tuple[str, str]:
         """Return SoC manufacturer and model from the compiler's stamp; empty if there is none."""
@@ -113,13 +113,13 @@ class _Model:
         if total:
             name = f"tensors of subgraph {number} (upper bound)"
             source = "sum of all tensors except constants; the interpreter lets some share memory"
-            self._found.host.append(HostPart(name, Sourced(total, Origin.COMPUTED, source)))
+            self._gathered.host.append(HostPart(name, Sourced(total, Origin.COMPUTED, source)))
 
 
 def _bytes_of(tensor: Table) -> int:
     size = _WIDTHS.get(tensor.u8(1, "type"), 1)
-    for one in tensor.numbers(0, "shape", 32, "i"):
-        size *= max(one, 1)
+    for dimension in tensor.numbers(0, "shape", 32, "i"):
+        size *= max(dimension, 1)
     if size > 1 << 50:
         raise Damaged(f"{tensor.where} has an impossible size")
     return size
@@ -148,7 +148,7 @@ def _soc_claim(model: str, binary: int) -> Iterator[Claim]:
     yield Claim("SoC", soc.model_id, f"stamp {model}", (binary,))
 
 
-def read_litertlm(piece: Piece, found: Gathered) -> None:
+def read_litertlm(piece: Piece, gathered: Gathered) -> None:
     """Add the TFLite models of a .litertlm file."""
     head = piece.head(_LM_BEGIN)
     if len(head) < _LM_BEGIN or head[:8] != b"LITERTLM":
@@ -164,19 +164,21 @@ def read_litertlm(piece: Piece, found: Gathered) -> None:
     pieces, models = [], 0
     for number, row in enumerate(sections.tables(0, "objects", MAX_PARTS) if sections else ()):
         first, last = row.u64(1, "begin_offset"), row.u64(2, "end_offset")
-        one = piece.part(first, last - first, f"section {number} of {piece.name}")
-        pieces.append(one)
+        section = piece.part(first, last - first, f"section {number} of {piece.name}")
+        pieces.append(section)
         kind = row.u8(3, "data_type")
         if kind == _LM_MODEL:
             models += 1
             inner = Gathered()
-            if read_litert(one, inner):
-                found.take(inner, f"section {number}")
+            if read_litert(section, inner):
+                gathered.take(inner, f"section {number}")
             else:
-                found.leave(one.name, "a TFLite model that is not compiled has no bill", one.size)
+                gathered.leave(
+                    section.name, "a TFLite model that is not compiled has no bill", section.size
+                )
         elif kind == _LM_WEIGHTS:
-            size = Sourced(one.size, Origin.MEASURED, "size of the section")
-            found.host.append(HostPart(f"weights in section {number}", size))
+            size = Sourced(section.size, Origin.MEASURED, "size of the section")
+            gathered.host.append(HostPart(f"weights in section {number}", size))
     check_apart(pieces)
     if not models:
         raise Damaged(f"{piece.name} contains no model")
@@ -212,15 +214,15 @@ def _flex_map(data: bytes) -> dict[str, int | str]:
     if count > _MAX_KEYS or key_width not in (1, 2, 4, 8):
         raise ValueError(count)
     keys_at = start - 3 * inner - keys
-    found: dict[str, int | str] = {}
+    entries: dict[str, int | str] = {}
     for number in range(count):
         at = keys_at + number * key_width
         key = _text(data, at - _word(data, at, key_width))
         packed = data[_inside(data, start + count * inner + number)]
         value = _value(data, start + number * inner, inner, packed)
         if value is not None:
-            found[key] = value
-    return found
+            entries[key] = value
+    return entries
 
 
 def _value(data: bytes, at: int, width: int, packed: int) -> int | str | None:

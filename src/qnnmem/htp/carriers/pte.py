@@ -38,15 +38,15 @@ _INT = 2  # tag in the union of values
 _MIB = 1 << 20
 
 
-def read_pte(piece: Piece, found: Gathered) -> None:
+def read_pte(piece: Piece, gathered: Gathered) -> None:
     """Add the binaries of a program; raise Damaged if it is not an ExecuTorch program."""
-    size, segments = _header(piece, found)
+    size, segments = _header(piece, gathered)
     with PieceBytes(piece.part(0, size, piece.name)) as tables:
         root = FlatBuffer(tables, _MOST, sizes=False).root("program")
-        _Program(piece, root, segments, found).read()
+        _Program(piece, root, segments, gathered).read()
 
 
-def _header(piece: Piece, found: Gathered) -> tuple[int, int]:
+def _header(piece: Piece, gathered: Gathered) -> tuple[int, int]:
     """Return the size of the FlatBuffer and the offset of the segments."""
     head = piece.head(64)
     identifier = _IDENTIFIER.fullmatch(head[4:8])
@@ -54,7 +54,7 @@ def _header(piece: Piece, found: Gathered) -> tuple[int, int]:
         raise Damaged("the file does not start like an ExecuTorch program")
     if identifier[1] != _KNOWN:
         version = head[4:8].decode("ascii")
-        found.notes.append(f"format {version} is unknown; it was read as ET12")
+        gathered.notes.append(f"format {version} is unknown; it was read as ET12")
     if head[8:12] != b"eh00" or len(head) < 8 + _EXTENDED.size:
         return piece.size, 0
     _, length, size, segments = _EXTENDED.unpack_from(head, 8)
@@ -73,8 +73,8 @@ def _header(piece: Piece, found: Gathered) -> tuple[int, int]:
 class _Program:
     """Reader of one program."""
 
-    def __init__(self, piece: Piece, root: Table, segments: int, found: Gathered) -> None:
-        self._piece, self._root, self._found = piece, root, found
+    def __init__(self, piece: Piece, root: Table, segments: int, gathered: Gathered) -> None:
+        self._piece, self._root, self._gathered = piece, root, gathered
         self._segments = tuple(self._segment_pieces(segments))
         self._inline: tuple[Table, ...] | None = None
 
@@ -98,7 +98,7 @@ class _Program:
                 self._delegate(row, method, number)
             self._buffers(plan, method)
             for row in plan.tables(6, "operators", MAX_PARTS):
-                self._found.cpu_operators.append(row.text(0, "name"))
+                self._gathered.cpu_operators.append(row.text(0, "name"))
             self._constant_method(plan, method, bool(rows))
         self._data()
 
@@ -107,13 +107,13 @@ class _Program:
         blob = self._blob(row, name)
         if kind != _QNN:
             why = f"delegate {quote(kind)} plans its own memory"
-            self._found.leave(name, why, blob.size)
+            self._gathered.leave(name, why, blob.size)
             return
         spec = self._spec(row)
         backend = _HTP if spec is None else _backend(spec)
         if backend in _BACKENDS:
             why = f"the part is for {_BACKENDS[backend]}, not for HTP"
-            self._found.leave(name, why, blob.size)
+            self._gathered.leave(name, why, blob.size)
             return
         self._unwrap(blob, method, name, spec)
 
@@ -157,7 +157,7 @@ class _Program:
                 "the part has the graph description that ExecuTorch wrote before August "
                 "2025, which qnnmem does not read; export the model again"
             )
-            self._found.leave(name, why, blob.size)
+            self._gathered.leave(name, why, blob.size)
             return
         inner = [blob]
         if magic == _MAGIC:
@@ -168,19 +168,21 @@ class _Program:
                 for start in _PADDINGS
                 if start + size <= blob.size
             ]
-        for one in inner:
-            if is_binary(one):
-                self._found.add(one, method)
-                self._found.claims.extend(_claims(spec, len(self._found.payloads) - 1))
+        for candidate in inner:
+            if is_binary(candidate):
+                self._gathered.add(candidate, method)
+                self._gathered.claims.extend(_claims(spec, len(self._gathered.payloads) - 1))
                 options = None if spec is None else _htp_options(spec)
                 if options is not None and options.u8(7, "use_multi_contexts"):
-                    self._found.shares_spill_fill = True
+                    self._gathered.shares_spill_fill = True
                 return
-            if one.head(4) == _DLC:
-                self._found.dlcs.append(one)
-                self._found.leave(name, "a DLC is compiled on the device and has no bill", one.size)
+            if candidate.head(4) == _DLC:
+                self._gathered.dlcs.append(candidate)
+                self._gathered.leave(
+                    name, "a DLC is compiled on the device and has no bill", candidate.size
+                )
                 return
-        self._found.leave(name, "the content is unknown", blob.size)
+        self._gathered.leave(name, "the content is unknown", blob.size)
 
     def _buffers(self, plan: Table, method: str) -> None:
         sizes = plan.numbers(8, "non_const_buffer_sizes", MAX_PARTS, "q")[1:]  # the first is unused
@@ -189,7 +191,7 @@ class _Program:
         if sum(sizes):
             source = "buffers that the program asks the runtime to allocate"
             size = Sourced(sum(sizes), Origin.MEASURED, source)
-            self._found.host.append(HostPart(f"planned buffers of {method}", size))
+            self._gathered.host.append(HostPart(f"planned buffers of {method}", size))
 
     def _constant_method(self, plan: Table, method: str, has_delegates: bool) -> None:
         """Record the context length that a constant method returns."""
@@ -203,7 +205,7 @@ class _Program:
         number = value.table(1, "val") if value.u8(0, "val_type") == _INT else None
         if number is not None:
             length = number.u64(0, "int_val")
-            self._found.claims.append(Claim("context length", length, f"{method} {length:,}"))
+            self._gathered.claims.append(Claim("context length", length, f"{method} {length:,}"))
 
     def _data(self) -> None:
         """Add the memory of constants and other data, stored in segments or inline."""
@@ -222,12 +224,12 @@ class _Program:
         ):
             numbers = {row.u32(slot, "segment_index") for row in rows} - used
             used |= numbers
-            self._host(name, sum(self._segment(one, name).size for one in numbers))
+            self._host(name, sum(self._segment(segment, name).size for segment in numbers))
 
     def _host(self, name: str, size: int) -> None:
         if size:
             source = f"their size in {self._piece.name}"
-            self._found.host.append(HostPart(name, Sourced(size, Origin.MEASURED, source)))
+            self._gathered.host.append(HostPart(name, Sourced(size, Origin.MEASURED, source)))
 
 
 def _backend(spec: Table) -> int:
@@ -258,5 +260,5 @@ def _claims(spec: Table | None, binary: int) -> Iterator[Claim]:
             yield Claim("VTCM", size * _MIB, f"{size} MiB", (binary,))
     options = _htp_options(spec)
     if options is not None and options.u8(7, "use_multi_contexts"):
-        most = options.u32(0, "max_sf_buf_size")
-        yield Claim("largest spill/fill", most, f"max_sf_buf_size {most:,}")
+        largest = options.u32(0, "max_sf_buf_size")
+        yield Claim("largest spill/fill", largest, f"max_sf_buf_size {largest:,}")

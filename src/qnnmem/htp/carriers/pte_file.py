@@ -99,9 +99,9 @@ def _plan(graph: HtpGraph, spec: bytes) -> Part:
         places.append(size)
         size = round_up(size + tensor.nbytes, _ALIGN)
     values = [_value(*pair) for pair in zip(graph.tensors, places, strict=True)]
-    every = range(len(graph.tensors))
-    inputs, outputs = every[: len(graph.inputs)], every[len(graph.inputs) :]
-    call = _table(2, {0: ("Int32", 0), 1: _indices(every)})
+    numbers = range(len(graph.tensors))
+    inputs, outputs = numbers[: len(graph.inputs)], numbers[len(graph.inputs) :]
+    call = _table(2, {0: ("Int32", 0), 1: _indices(numbers)})
     instruction = _table(2, {0: ("Uint8", _DELEGATE_CALL), 1: call})
     ends = {0: _indices(inputs), 1: _indices(outputs)}
     chain = _table(4, {**ends, 2: _tables([instruction])})
@@ -137,11 +137,11 @@ def _table(slots: int, fields: dict[int, Any]) -> Part:
     def write(builder: Any) -> int:
         inner = {slot: part(builder) for slot, part in fields.items() if callable(part)}
         builder.StartObject(slots)
-        for slot, given in fields.items():
+        for slot, value in fields.items():
             if slot in inner:
                 builder.PrependUOffsetTRelativeSlot(slot, inner[slot], 0)
             else:
-                kind, number = given
+                kind, number = value
                 getattr(builder, f"Prepend{kind}Slot")(slot, number, 0)
         return int(builder.EndObject())
 

@@ -105,9 +105,9 @@ def fixed_source(
 
 def reading_took_too_long(exc: OutOfTime, ends: Deadline) -> OutOfTime:
     """Return the same error with the time limit that the user gave."""
-    what = f"the shapes were not found within {ends.limit_s:g} s"
+    reason = f"the shapes were not found within {ends.limit_s:g} s"
     cure = ("allow more time with ", Setting("time_limit_s"), ", or set more shapes")
-    return OutOfTime(exc.path, what, cure=cure)
+    return OutOfTime(exc.path, reason, cure=cure)
 
 
 def is_composed(path: Path) -> bool:
@@ -124,8 +124,8 @@ def check_composed(path: Path, options: CompileOptions) -> None:
         *(("calibration", options.calibration), ("partition", options.partition)),
     )
     kind = "a model library" if options.trust else "a DLC"
-    for name, given in asked:
-        if given:
+    for name, value in asked:
+        if value:
             raise UsageError((f"{path} is {kind}; ", Setting(name), " is for ONNX models"))
     if options.precision is not HtpPrecision.FP16:
         what = f"{path} is {kind}, which is compiled unchanged; "
@@ -174,8 +174,8 @@ def check_read(path: Path, outcome: RequestOutcome, *, trusted: bool = False) ->
     if outcome.kind == "crashed" and _COMPOSING in marks and _COMPOSED not in marks:
         from qnnmem.loader.dlc.composed import abort_reason
 
-        said = abort_reason("\n".join(outcome.tail))
-        raise LoadError(path, "the model library crashed" if trusted else said)
+        reason = abort_reason("\n".join(outcome.tail))
+        raise LoadError(path, "the model library crashed" if trusted else reason)
 
 
 _TRY_S = 60.0  # for a cure that was not requested
@@ -226,10 +226,10 @@ def check_options(soc: Soc, options: CompileOptions) -> None:
 
 
 @contextmanager
-def given_or_own(given: Worker | None) -> Iterator[Worker]:
+def given_or_own(worker: Worker | None) -> Iterator[Worker]:
     """Yield the caller's worker, or a new one that is closed at the end."""
-    if given is not None:
-        yield given
+    if worker is not None:
+        yield worker
         return
     with Worker(warm=True) as own:
         yield own
@@ -387,8 +387,8 @@ class _Job:
         check_started(outcome)
         if not outcome.is_done or not outcome.result(CompileReply).binaries:
             # When memory runs out, the library refuses nodes that it would otherwise accept.
-            found = self._refused(outcome, source.model)
-            return self._failure("partition" if found.nodes else "compile", outcome, found)
+            refused = self._refused(outcome, source.model)
+            return self._failure("partition" if refused.nodes else "compile", outcome, refused)
         done = _Done(outcome, source.model)
         is_split = wanted.partition and done.reply.on_cpu
         return self._ran(done, source) if is_split else done
@@ -454,10 +454,10 @@ class _Job:
         return replace(outcome, sentence=f"not finished within {self.deadline.limit_s:g} s")
 
     def _failure(
-        self, stage: str, outcome: RequestOutcome, found: Described | None = None
+        self, stage: str, outcome: RequestOutcome, refused: Described | None = None
     ) -> CompileFailure:
-        log, found = parse_log(outcome.log), found or Described(())
-        unsupported = found.nodes
+        log, refused = parse_log(outcome.log), refused or Described(())
+        unsupported = refused.nodes
         decisive = "" if log.cause is None else log.cause.line
         decisive = next((node.line for node in unsupported), decisive)
         if not decisive and outcome.kind in ("refused", "done"):
@@ -484,7 +484,7 @@ class _Job:
             refusal=log.cause,
             unsupported=unsupported,
             line=decisive,
-            all_refused=found.all_refused,
+            all_refused=refused.all_refused,
         )
 
     def finish(self, done: _Done, output: Path | None) -> Compiled:
@@ -492,13 +492,13 @@ class _Job:
         from qnnmem.htp.binary.read import read_context
 
         reply, log = done.reply, parse_log(done.outcome.log)
-        made = reply.binaries[0]
-        context = read_context(made)
+        written = reply.binaries[0]
+        context = read_context(written)
         epcontext = None if reply.epcontext is None else reply.epcontext.read_bytes()
-        missing, outputs = self._missing(epcontext, made.name, context, reply.outputs)
-        binary = made.read_bytes() if output is None else None
+        missing, outputs = self._missing(epcontext, written.name, context, reply.outputs)
+        binary = written.read_bytes() if output is None else None
         if output is not None:
-            put_in_place(made, output)
+            put_in_place(written, output)
         return Compiled(
             model=self.path,
             soc=self.soc,
@@ -508,7 +508,7 @@ class _Job:
             log=log,
             outcome=done.outcome,
             epcontext=epcontext,
-            binary_name=made.name,
+            binary_name=written.name,
             on_htp=reply.on_htp,
             on_cpu=named(reply.on_cpu, refused_nodes(done.outcome.log), done.model, self.soc),
             path=output,

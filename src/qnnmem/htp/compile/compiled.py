@@ -131,11 +131,11 @@ def missing_in_epcontext(
 ) -> Iterator[MissingOutput]:
     """Yield the outputs that the EPContext model does not take from `binary`, with the reason."""
     graph = _parsed(epcontext).graph
-    made = {name: node for node in graph.node for name in node.output}
+    makers = {name: node for node in graph.node for name in node.output}
     constants = {item.name for item in graph.initializer}
     inputs = {item.name for item in graph.input}
     for name in outputs:
-        node = made.get(name)
+        node = makers.get(name)
         if node is not None and node.op_type == _EPCONTEXT and _is_of(node, binary):
             continue
         if node is None:
@@ -149,10 +149,10 @@ def missing_in_epcontext(
 
 def _is_of(node: onnx.NodeProto, binary: str) -> bool:
     """Return True if a node runs a graph of this binary; only main nodes contain its file name."""
-    found = {item.name: item for item in node.attribute}
-    if "main_context" in found and not found["main_context"].i:
+    attributes = {item.name: item for item in node.attribute}
+    if "main_context" in attributes and not attributes["main_context"].i:
         return True
-    return "ep_cache_context" in found and found["ep_cache_context"].s == binary.encode()
+    return "ep_cache_context" in attributes and attributes["ep_cache_context"].s == binary.encode()
 
 
 # --- Options and results --------------------------------------------------------------------------
@@ -332,10 +332,10 @@ def say_why(
         why = f": {meaning(decisive, soc.name)}" if decisive else ", so no binary was made"
         return f"QNN supports no node of the model{why}"
     code = "" if outcome.code is None else f"{code_name(outcome.code)} ({outcome.code}): "
-    said = _short(meaning(_PREFIX.sub("", outcome.sentence), soc.name)).rstrip(".")
+    reason = _short(meaning(_PREFIX.sub("", outcome.sentence), soc.name)).rstrip(".")
     if decisive and decisive not in outcome.sentence:
-        return f"{stage} failed: {code}{meaning(decisive, soc.name)}; the last line is: {said}"
-    return f"{stage} failed: {code}{said}"
+        return f"{stage} failed: {code}{meaning(decisive, soc.name)}; the last line is: {reason}"
+    return f"{stage} failed: {code}{reason}"
 
 
 def needs_int8(failure: CompileFailure) -> bool:
@@ -377,7 +377,7 @@ def _cures(soc: Soc, nodes: Sequence[RefusedNode], *, quantized: bool) -> list[W
     types = [text for node in nodes for text in (*node.inputs, *node.outputs)]
     wide = [word for word in _WIDE_TYPES if any(text.startswith(word) for text in types)]
     better = dict.fromkeys(_WIDE_TYPES[word] for word in wide)
-    cures: list[Words] = [f"; export the model with {one}" for one in better]
+    cures: list[Words] = [f"; export the model with {wider}" for wider in better]
     if soc.fp16 is False and not quantized and any("FP16" in node.reason for node in nodes):
         cures.append(("; try ", Setting("precision", "int8")))
     return cures
@@ -413,7 +413,7 @@ def _refusal(soc: Soc, refusal: Refusal, log: Sequence[LogLine]) -> str:
 
 
 def _tensor_refused(soc: Soc, refusal: Refusal, log: Sequence[LogLine]) -> str:
-    names = (found[1] for line in log if (found := _TENSOR.search(line.text)))
+    names = (match[1] for line in log if (match := _TENSOR.search(line.text)))
     name = next(names, "")
     which = f"tensor {quote(name)}" if name else "a tensor"
     return (

@@ -98,19 +98,19 @@ def _ranks(
     """Return the rank of each output, None if unknown."""
     if node.domain not in ("", "ai.onnx"):
         return ()
-    given = [known.get(name) for name in node.input if name]
-    first, count = given[0] if given else None, len(node.output)
+    ranks = [known.get(name) for name in node.input if name]
+    first, count = ranks[0] if ranks else None, len(node.output)
     if node.op_type in _FIXED:
         return _FIXED[node.op_type]
     if node.op_type in _SAME:
         return (first,) * count
     if node.op_type in _BROADCAST:
-        ranks = [rank for rank in given if rank is not None]
-        return (max(ranks) if len(ranks) == len(given) and ranks else None,)
-    if node.op_type == "MatMul" and all(rank is not None and rank >= 2 for rank in given):
-        return (max(rank for rank in given if rank is not None),)
-    if node.op_type == "Gather" and len(given) == 2 and None not in given:
-        return (sum(rank for rank in given if rank is not None) - 1,)
+        known_ranks = [rank for rank in ranks if rank is not None]
+        return (max(known_ranks) if known_ranks and None not in ranks else None,)
+    if node.op_type == "MatMul" and all(rank is not None and rank >= 2 for rank in ranks):
+        return (max(rank for rank in ranks if rank is not None),)
+    if node.op_type == "Gather" and len(ranks) == 2 and None not in ranks:
+        return (sum(rank for rank in ranks if rank is not None) - 1,)
     if node.op_type == "Reshape" and len(node.input) > 1 and node.input[1] in constants:
         return (_length(constants[node.input[1]]),)
     return (_reduced(node, first, constants),)
@@ -120,15 +120,15 @@ def _reduced(
     node: onnx.NodeProto, rank: int | None, constants: Mapping[str, onnx.TensorProto]
 ) -> int | None:
     """Return the rank that a node gives by adding or removing axes; None if they are unknown."""
-    given = {item.name: item for item in node.attribute}
-    kept = given["keepdims"].i if "keepdims" in given else 1
+    attributes = {item.name: item for item in node.attribute}
+    kept = attributes["keepdims"].i if "keepdims" in attributes else 1
     if rank is None or node.op_type.startswith("ArgM"):
         return rank if kept or rank is None else rank - 1
     is_reduce = node.op_type.startswith("Reduce")
     if is_reduce and kept:
         return rank
     axes = next((constants[name] for name in node.input[1:2] if name in constants), None)
-    count = len(given["axes"].ints) if "axes" in given else axes and _length(axes)
+    count = len(attributes["axes"].ints) if "axes" in attributes else axes and _length(axes)
     if not count or not (is_reduce or node.op_type in ("Squeeze", "Unsqueeze")):
         return None
     return rank + count if node.op_type == "Unsqueeze" else rank - count
@@ -166,23 +166,24 @@ class _Large:
     operator: str  # the node that reads it
     over: int
     size: int
-    most: float
+    largest: float
 
 
 def may_overflow(path: Path, model: GuardedModel, options: CompileOptions) -> Iterator[str]:
     """Yield at most one warning that names the constants beyond FP16's range."""
     folded = _folded(path, model, options)
     search = _Search(path)
-    found = {one.name: one for one in search.large(folded or model.proto.graph, {})}
-    if found:
+    large = search.large(folded or model.proto.graph, {})
+    constants = {constant.name: constant for constant in large}
+    if constants:
         named = [
-            f"{quote(one.name)} of {one.operator} ({one.over:,} of {one.size:,} values, "
-            f"the largest is {one.most:.3g})"
-            for one in list(found.values())[:_NAMED]
+            f"{quote(constant.name)} of {constant.operator} ({constant.over:,} of "
+            f"{constant.size:,} values, the largest is {constant.largest:.3g})"
+            for constant in list(constants.values())[:_NAMED]
         ]
-        more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+        more = f" and {len(constants) - _NAMED} more" if len(constants) > _NAMED else ""
         yield (
-            f"{counted(len(found), 'constant')} might overflow: HTP computes in FP16, whose "
+            f"{counted(len(constants), 'constant')} might overflow: HTP computes in FP16, whose "
             f"largest value is {LARGEST_FP16:,.0f}: {', '.join(named)}{more}"
         )
 
@@ -196,10 +197,10 @@ def _folded(path: Path, model: GuardedModel, options: CompileOptions) -> onnx.Gr
 
     if sum(map(stored_bytes, tensors(model.proto))) > _MOST_BYTES:
         return None
-    given = Fixed(options.dims, options.shapes, options.values)
+    fixed = Fixed(options.dims, options.shapes, options.values)
     try:
         with TrialChild(path, min(_FOLDING_S, options.time_limit_s)) as child:
-            return child.optimise(resolve(open_model(model, child), given).proto()).graph
+            return child.optimise(resolve(open_model(model, child), fixed).proto()).graph
     except (LoadError, UsageError, ChildFailed):  # the compile will report why
         return None
 
@@ -234,15 +235,15 @@ class _Search:
         import numpy
 
         values = [self._values(known[name]) for name in node.input[1:5]]
-        if any(one is None for one in values):
+        if any(value is None for value in values):
             return
-        scale, bias, mean, variance = (numpy.asarray(one, "f8") for one in values)
-        found = attribute(node, "epsilon")
-        epsilon = 1e-5 if found is None else found.f
+        scale, bias, mean, variance = (numpy.asarray(value, "f8") for value in values)
+        stored = attribute(node, "epsilon")
+        epsilon = 1e-5 if stored is None else stored.f
         with numpy.errstate(all="ignore"):
             factor = scale / numpy.sqrt(variance + epsilon)
-            for name, one in ((node.input[1], factor), (node.input[2], bias - mean * factor)):
-                yield from _beyond(name, node, one)
+            for name, value in ((node.input[1], factor), (node.input[2], bias - mean * factor)):
+                yield from _beyond(name, node, value)
 
     def _values(self, tensor: onnx.TensorProto) -> NDArray[Any] | None:
         """Return the numbers of a float constant, embedded or external; None for other types."""
@@ -283,9 +284,9 @@ def _attributes(node: onnx.NodeProto) -> Iterator[_Large]:
     """Yield factors beyond FP16 that are attributes, e.g. of LeakyRelu."""
     import numpy
 
-    for found in node.attribute:
-        if found.name in _FACTORS:
-            yield from _beyond(found.name, node, numpy.array([found.f]))
+    for factor in node.attribute:
+        if factor.name in _FACTORS:
+            yield from _beyond(factor.name, node, numpy.array([factor.f]))
 
 
 def _constants(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
@@ -294,11 +295,11 @@ def _constants(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
 
     yield from graph.initializer
     for node in graph.node:
-        for found in node.attribute if is_op(node, "Constant") else ():
-            floats = [found.f] if found.name == "value_float" else list(found.floats)
-            if found.name == "value":
+        for stored in node.attribute if is_op(node, "Constant") else ():
+            floats = [stored.f] if stored.name == "value_float" else list(stored.floats)
+            if stored.name == "value":
                 tensor = onnx.TensorProto()
-                tensor.CopyFrom(found.t)
+                tensor.CopyFrom(stored.t)
             elif floats:
                 tensor = onnx.TensorProto(data_type=1, dims=[len(floats)], float_data=floats)
             else:
@@ -328,10 +329,10 @@ def preflight_warnings(path: Path, options: CompileOptions) -> tuple[str, ...]:
     except LoadError:  # the compile will report it
         return ()
     graph = model.proto.graph
-    found = [*list(wrong_ranks(graph, options))[:_NAMED], *_unrolled(path, model, options)]
+    warnings = [*list(wrong_ranks(graph, options))[:_NAMED], *_unrolled(path, model, options)]
     if options.precision is HtpPrecision.FP16:
-        found += may_overflow(path, model, options)
-    return tuple(found)
+        warnings += may_overflow(path, model, options)
+    return tuple(warnings)
 
 
 def _unrolled(path: Path, model: GuardedModel, options: CompileOptions) -> Iterator[str]:
@@ -344,10 +345,10 @@ def _unrolled(path: Path, model: GuardedModel, options: CompileOptions) -> Itera
     from qnnmem.loader.onnx.trial import TrialChild
 
     # Few files state the sequence length of tensors inside the model; shape inference finds it.
-    given = Fixed(options.dims, options.shapes, options.values)
+    fixed = Fixed(options.dims, options.shapes, options.values)
     try:
         with TrialChild(path, min(_SHAPING_S, options.time_limit_s)) as child:
-            shaped = shape_model(open_model(model, child), given, child)
+            shaped = shape_model(open_model(model, child), fixed, child)
     except (LoadError, UsageError):  # the compile will report it
         return
     for node, steps in _recurrences(shaped):
@@ -437,18 +438,19 @@ def _weights(model: Model, precision: HtpPrecision) -> Facts:
     floats = [tensor for tensor in constants if tensor.dtype.is_float]
     real = sum(tensor.nbytes for tensor in floats)
     bits = _BITS[precision]
-    made = stored - real + sum(tensor.nbytes_at(min(bits, tensor.dtype.bits)) for tensor in floats)
+    converted = sum(tensor.nbytes_at(min(bits, tensor.dtype.bits)) for tensor in floats)
+    compiled = stored - real + converted
     source = "constants as stored in the file"
-    found = [("weights in the file", Sourced(stored, Origin.COMPUTED, source))]
-    if made != stored and 2 * real > stored:  # the floats of a quantized model are scales
+    sizes = [("weights in the file", Sourced(stored, Origin.COMPUTED, source))]
+    if compiled != stored and 2 * real > stored:  # the floats of a quantized model are scales
         source = f"{bits // 8} bytes for each float" if bits > 8 else "1 byte for each float"
         source += ", before the compiler packs them"
-        found.append((f"weights as {precision.value}", Sourced(made, Origin.COMPUTED, source)))
-    return tuple(found)
+        sizes.append((f"weights as {precision.value}", Sourced(compiled, Origin.COMPUTED, source)))
+    return tuple(sizes)
 
 
 def _io(model: Model) -> Facts:
     source = "elements times element size, without padding"
-    ends = (("inputs", model.inputs), ("outputs", model.outputs))
-    sizes = ((name, sum(model.tensors[one].nbytes for one in names)) for name, names in ends)
-    return tuple((name, Sourced(size, Origin.COMPUTED, source)) for name, size in sizes)
+    sides = (("inputs", model.inputs), ("outputs", model.outputs))
+    sizes = ((side, sum(model.tensors[name].nbytes for name in names)) for side, names in sides)
+    return tuple((side, Sourced(size, Origin.COMPUTED, source)) for side, size in sizes)

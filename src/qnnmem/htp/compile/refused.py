@@ -48,11 +48,11 @@ def refused_nodes(log: Sequence[LogLine]) -> tuple[RefusedNode, ...]:
     """
     mark = UNSUPPORTED.decode()
     end = next((at for at, line in enumerate(log) if mark in line.text), None)
-    found = _each_once(_judged(log[:end]))
+    judged = _each_once(_judged(log[:end]))
     if end is None:
-        return found
+        return judged
     listed = [RefusedNode(names[1], names[2]) for names in _LISTED.finditer(log[end].text)]
-    return tuple(_with_lines(listed, found))
+    return tuple(_with_lines(listed, judged))
 
 
 def judged_nodes(log: Sequence[LogLine]) -> tuple[RefusedNode, ...]:
@@ -65,30 +65,30 @@ def _with_lines(
 ) -> Iterator[RefusedNode]:
     left = list(judged)
     for node in listed:
-        same = (one for one in left if (one.name, one.operator) == (node.name, node.operator))
-        found = next(same, None)
-        if found is not None:
-            left.remove(found)
-        yield found or node
+        key = node.name, node.operator
+        match = next((other for other in left if (other.name, other.operator) == key), None)
+        if match is not None:
+            left.remove(match)
+        yield match or node
 
 
 def _judged(log: Iterable[LogLine]) -> Iterator[RefusedNode]:
     """Yield refused nodes, each with the first log line before its verdict that gives a reason."""
     nodes: list[RefusedNode] = []
-    said, decisive, failed = "", "", False
+    reason, decisive, failed = "", "", False
     for line in log:
         text = line.text
         if verdict := _VERDICT.match(text):
             nodes, failed = [], verdict[1] == "FAILED"
-            decisive, said = said, ""
+            decisive, reason = reason, ""
         elif (node := _NODE.match(text)) and failed:
             nodes.append(RefusedNode(node[2], node[1], decisive, index=int(node[3])))
         elif text.startswith(_REASON) and failed:
             own = "" if is_generic(text) else text
-            yield from (replace(one, line=one.line or own) for one in nodes)
+            yield from (replace(refused, line=refused.line or own) for refused in nodes)
             nodes, failed = [], False
-        elif not said and _says_why(line):
-            said = text
+        elif not reason and _says_why(line):
+            reason = text
 
 
 def _says_why(line: LogLine) -> bool:
@@ -99,10 +99,10 @@ def _says_why(line: LogLine) -> bool:
 
 def _each_once(nodes: Iterable[RefusedNode]) -> tuple[RefusedNode, ...]:
     """Return the nodes without duplicates, each with its first verdict."""
-    found: dict[tuple[int | None, str, str], RefusedNode] = {}
+    distinct: dict[tuple[int | None, str, str], RefusedNode] = {}
     for node in nodes:
-        found.setdefault((node.index, node.name, node.operator), node)
-    return tuple(found.values())
+        distinct.setdefault((node.index, node.name, node.operator), node)
+    return tuple(distinct.values())
 
 
 def decisive_line(log: Sequence[LogLine]) -> str:
@@ -175,14 +175,14 @@ def has_no_builder(line: str) -> bool:
 
 def unknown_operator(line: str) -> tuple[str, str] | None:
     """Return domain and type of an operator that ONNX Runtime itself does not know."""
-    found = next(filter(None, (pattern.search(line) for pattern in _UNKNOWN)), None)
-    return None if found is None else (found["domain"].removeprefix("ai.onnx"), found["type"])
+    match = next(filter(None, (pattern.search(line) for pattern in _UNKNOWN)), None)
+    return None if match is None else (match["domain"].removeprefix("ai.onnx"), match["type"])
 
 
 def unknown_tensors(line: str) -> str:
     """Return the data type that ONNX Runtime cannot store in tensors; empty if none is named."""
-    found = _NO_TENSORS.search(line)
-    return "" if found is None else found[1]
+    match = _NO_TENSORS.search(line)
+    return "" if match is None else match[1]
 
 
 def is_about_type(line: str) -> bool:
@@ -196,28 +196,28 @@ def meaning(line: str, soc: str) -> str:
         return VALIDATOR
     if unknown := unknown_operator(line):
         return f"ONNX Runtime has no operator {':'.join(filter(None, unknown))}"
-    if found := _NO_TENSORS.search(line):
-        return f"ONNX Runtime does not support tensors of {found[1]}"
-    if found := _OPSET.search(line):
-        given, domain, last = found.groups()
+    if match := _NO_TENSORS.search(line):
+        return f"ONNX Runtime does not support tensors of {match[1]}"
+    if match := _OPSET.search(line):
+        opset, domain, last = match.groups()
         return (
-            f"the model uses opset {given} of {domain}; ONNX Runtime supports opsets up to {last}"
+            f"the model uses opset {opset} of {domain}; ONNX Runtime supports opsets up to {last}"
         )
     if has_no_builder(line):
         return "QNN has no operator of this type"
-    if found := _RANK.search(line):
-        what = f"one of the tensors has {found[1]} dimensions"
+    if match := _RANK.search(line):
+        what = f"one of the tensors has {match[1]} dimensions"
         return f"{what}, which HTP does not support for this operator"
-    if found := _VALUE.search(line):
-        wanted = f"expects {found[2]}" if _BOUND.search(found[2]) else f"supports {found[2]} only"
-        return f"one parameter is {found[1]}, but HTP {wanted}"
-    if found := _ZERO_POINT.search(line):
-        return f"QNN does not support zero points of {element_name(int(found[1]))}"
-    if found := _MISMATCH.search(line):
-        one, other = (type_name(int(number, 16)) for number in found.groups())
-        return f"the tensors are {one} and {other} in QNN but must have the same type"
-    if found := _TENSOR.search(line):
-        return f"QNN does not support tensors of {type_name(int(found[1]))}"
+    if match := _VALUE.search(line):
+        wanted = f"expects {match[2]}" if _BOUND.search(match[2]) else f"supports {match[2]} only"
+        return f"one parameter is {match[1]}, but HTP {wanted}"
+    if match := _ZERO_POINT.search(line):
+        return f"QNN does not support zero points of {element_name(int(match[1]))}"
+    if match := _MISMATCH.search(line):
+        first, second = (type_name(int(number, 16)) for number in match.groups())
+        return f"the tensors are {first} and {second} in QNN but must have the same type"
+    if match := _TENSOR.search(line):
+        return f"QNN does not support tensors of {type_name(int(match[1]))}"
     for pattern, words in _MEANINGS:
         if pattern.search(line):
             return words.format(soc=soc)
@@ -268,7 +268,7 @@ def described(nodes: Sequence[RefusedNode], model: Path, soc: Soc) -> Described:
     if not nodes:
         return Described(())
     # Without verdicts on nodes, the log is too terse to hold a reason.
-    said = tuple(
+    explained = tuple(
         node
         if node.index is None or node.reason
         else replace(node, reason=meaning(node.line, soc.name))
@@ -277,13 +277,13 @@ def described(nodes: Sequence[RefusedNode], model: Path, soc: Soc) -> Described:
     try:
         graph = read_guarded(model).proto.graph
     except LoadError:
-        return Described(said)
+        return Described(explained)
     types = _types(graph)
     by_name = {node.name: node for node in graph.node if node.name}
-    found = tuple(_described(node, graph.node, by_name, types) for node in said)
+    complete = tuple(_described(node, graph.node, by_name, types) for node in explained)
     working = sum(node.op_type not in _NO_WORK for node in graph.node)
     left = sum(node.operator not in _NO_WORK for node in nodes)
-    return Described(found, left >= working)
+    return Described(complete, left >= working)
 
 
 def with_origins(
@@ -306,7 +306,7 @@ def with_origins(
     what = f"QNN has no operator of this type; ONNX Runtime computes it by {shown}, which"
     why = f"{what} QNN rejects"
     rest = [node for node in listed if node not in parts]
-    return (*(replace(one, reason=why) for one in origins), *rest)
+    return (*(replace(origin, reason=why) for origin in origins), *rest)
 
 
 def _nameless_kinds(model: Path) -> set[str] | None:
@@ -326,16 +326,16 @@ def named(
     """Return the nodes that stay on the CPU, with QNN's reasons for refusing them."""
     nodes = tuple(refused)
     left = list(zip(nodes, described(nodes, model, soc).nodes, strict=True))
-    found = []
+    left_nodes = []
     for name, operator in on_cpu:
         same = (pair for pair in left if (pair[0].name, pair[0].operator) == (name, operator))
         pair = next(same, None)
         if pair is None:
-            found.append(OnnxNode(name, operator))
+            left_nodes.append(OnnxNode(name, operator))
             continue
         left.remove(pair)
-        found.append(OnnxNode(pair[1].name, operator, pair[1].reason))
-    return tuple(found)
+        left_nodes.append(OnnxNode(pair[1].name, operator, pair[1].reason))
+    return tuple(left_nodes)
 
 
 def unknown_nodes(sentence: str, model: Path, soc: Soc) -> Described:
@@ -350,14 +350,14 @@ def unknown_nodes(sentence: str, model: Path, soc: Soc) -> Described:
         nodes = read_guarded(model).proto.graph.node
     except LoadError:
         nodes = ()
-    found = [
-        RefusedNode(node.name, operator, sentence, index=at)
-        for at, node in enumerate(nodes)
+    rejected = [
+        RefusedNode(node.name, operator, sentence, index=index)
+        for index, node in enumerate(nodes)
         if node.op_type == operator and (not domain or node.domain == domain)
     ]
     # ONNX Runtime rejects such a model as a whole, before it judges any node.
-    nodes_ = described(found or [RefusedNode("", operator, sentence, index=-1)], model, soc).nodes
-    return Described(nodes_, all_refused=True)
+    rejected = rejected or [RefusedNode("", operator, sentence, index=-1)]
+    return Described(described(rejected, model, soc).nodes, all_refused=True)
 
 
 def _of_unknown_type(sentence: str, model: Path, soc: Soc) -> Described:
@@ -372,12 +372,12 @@ def _of_unknown_type(sentence: str, model: Path, soc: Soc) -> Described:
     except LoadError:
         return Described(())
     types = _types(graph)
-    found = [
-        RefusedNode(node.name, node.op_type, sentence, index=at)
-        for at, node in enumerate(graph.node)
+    affected = [
+        RefusedNode(node.name, node.op_type, sentence, index=index)
+        for index, node in enumerate(graph.node)
         if any(types.get(name, "").startswith(element) for name in (*node.input, *node.output))
     ]
-    return Described(described(found, model, soc).nodes, all_refused=True)
+    return Described(described(affected, model, soc).nodes, all_refused=True)
 
 
 def _described(
@@ -389,24 +389,24 @@ def _described(
     name = refused.name
     if name not in by_name:
         name = _REMADE.sub("", name)
-    found = by_name.get(name) if name else _at(refused, nodes)
-    if found is None:
+    original = by_name.get(name) if name else _at(refused, nodes)
+    if original is None:
         return refused
-    takes, gives = _typed(found.input, types), _typed(found.output, types)
+    takes, gives = _typed(original.input, types), _typed(original.output, types)
     if {*takes, *gives} == {_UNTOLD}:
         takes = gives = ()
     reason = refused.reason
     if is_about_type(refused.line):
         reason = _with_type(reason, (*takes, *gives))
-    name = found.name or next(filter(None, found.output), "")
+    name = original.name or next(filter(None, original.output), "")
     return replace(refused, name=name, inputs=takes, outputs=gives, reason=reason)
 
 
 def _with_type(reason: str, tensors: Iterable[str]) -> str:
     """Return `reason`, or a reason that names the unmapped type if only one type is possible."""
     words = {text.split(" ")[0] for text in tensors}
-    found = sorted(words & set(_UNMAPPED_TYPES))
-    return f"ONNX Runtime has no QNN data type for {found[0]}" if len(found) == 1 else reason
+    unmapped = sorted(words & set(_UNMAPPED_TYPES))
+    return f"ONNX Runtime has no QNN data type for {unmapped[0]}" if len(unmapped) == 1 else reason
 
 
 def _at(refused: RefusedNode, nodes: Sequence[onnx.NodeProto]) -> onnx.NodeProto | None:
@@ -428,18 +428,17 @@ def _types(graph: onnx.GraphProto) -> dict[str, str]:
     """Return the type and shape of every tensor for which the file states them."""
     from qnnmem.loader.onnx.tensor import type_of
 
-    found = {}
+    types = {}
     for info in (*graph.input, *graph.output, *graph.value_info):
         known = type_of(info)
         if known is not None and known.elem:
-            found[info.name] = _words(_name_of(known.elem), known.shape)
+            types[info.name] = _words(_name_of(known.elem), known.shape)
     for tensor in graph.initializer:
-        found[tensor.name] = _words(_name_of(tensor.data_type), tuple(tensor.dims))
-    return found
+        types[tensor.name] = _words(_name_of(tensor.data_type), tuple(tensor.dims))
+    return types
 
 
 def _name_of(element: int) -> str:
-    from qnnmem.htp.compile.refused import element_name
     from qnnmem.loader.onnx.tensor import DTYPES
 
     return DTYPES[element].value if element in DTYPES else element_name(element)

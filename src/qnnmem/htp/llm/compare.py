@@ -33,7 +33,7 @@ _RANK = 3  # minimum rank of a KV cache: heads, tokens, and the head dimension
 _NEAR = 0.1  # share of a size by which recipes of one exporter differ
 
 
-class _Found(NamedTuple):
+class _Binary(NamedTuple):
     name: str
     context: HtpContext
     bill: Bill
@@ -41,22 +41,22 @@ class _Found(NamedTuple):
 
 def compare_files(case: LlmCase, path: Path) -> tuple[LlmActual, ...]:
     """Return each context binary of a file or folder, with findings about it."""
-    found, claims = _read(case, path)
-    spans = list(_spans(case.model, [one.context for one in found]))
-    lonely = _lonely([one.bill for one in found])
+    binaries, claims = _read(case, path)
+    spans = list(_spans(case.model, [binary.context for binary in binaries]))
+    lonely = _lonely([binary.bill for binary in binaries])
     rows = []
-    for number, (one, span) in enumerate(zip(found, spans, strict=True)):
-        expected = None if span is None else _expected(case, span, one.context)
-        findings = [*_findings(one, span, expected, case), *claims.get(number, ())]
+    for number, (binary, span) in enumerate(zip(binaries, spans, strict=True)):
+        expected = None if span is None else _expected(case, span, binary.context)
+        findings = [*_findings(binary, span, expected, case), *claims.get(number, ())]
         if number in lonely:
             findings.append("with the other contexts loaded, no process domain has room for it")
         rows.append(
             LlmActual(
-                file=one.name,
-                file_bytes=one.context.file_bytes,
+                file=binary.name,
+                file_bytes=binary.context.file_bytes,
                 shard="" if span is None else span.name,
                 expected=expected,
-                process_domain=one.bill.process_domain,
+                process_domain=binary.bill.process_domain,
                 findings=tuple(findings),
             )
         )
@@ -70,15 +70,15 @@ def exported_model(path: Path) -> LlmModel:
     in width.
     """
     with read_carrier(path) as read:
-        contexts = [one.context for one in read.contexts]
+        contexts = [carried.context for carried in read.contexts]
     fitting = [model for model in known_models().values() if _is_whole(model, contexts)]
     if not fitting:
         cure = ("pass its config.json as the model, and these files with ", Setting("beside"))
         raise LoadError(path, "contains no known language model", cure=cure)
-    size = sum(one.file_bytes for one in contexts)
-    model = min(fitting, key=lambda one: abs(math.log(max(size, 1) / _usual_size(one))))
-    said = f"identified as {model.name} by the layers, KV caches, vocabulary and file sizes"
-    return replace(model, notes=(*model.notes, said))
+    size = sum(context.file_bytes for context in contexts)
+    model = min(fitting, key=lambda known: abs(math.log(max(size, 1) / _usual_size(known))))
+    note = f"identified as {model.name} by the layers, KV caches, vocabulary and file sizes"
+    return replace(model, notes=(*model.notes, note))
 
 
 def _is_whole(model: LlmModel, contexts: Sequence[HtpContext]) -> bool:
@@ -97,26 +97,26 @@ def _usual_size(model: LlmModel) -> int:
     return rule.weights(model, find_recipe("genie-w4a16", model), whole, rule.LayerRatios())
 
 
-def _read(case: LlmCase, path: Path) -> tuple[list[_Found], dict[int, list[str]]]:
+def _read(case: LlmCase, path: Path) -> tuple[list[_Binary], dict[int, list[str]]]:
     """Return the context binaries, and by index the claims about them that are false."""
     if not is_carrier(path):
         context = read_context(path)
-        return [_Found(path.name, context, bill_of(context, case.soc))], {}
+        return [_Binary(path.name, context, bill_of(context, case.soc))], {}
     with read_carrier(path) as read:
-        found = [
-            _Found(one.payload.piece.name, one.context, bill_of(one.context, case.soc))
-            for one in read.contexts
+        binaries = [
+            _Binary(carried.payload.piece.name, carried.context, bill_of(carried.context, case.soc))
+            for carried in read.contexts
         ]
         broken = facts_of(read).broken
-    said = [f"the file states {one.claimed}, but {one.found}" for one in broken]
-    return found, {0: said} if said else {}
+    findings = [f"the file states {claim.claimed}, but {claim.found}" for claim in broken]
+    return binaries, {0: findings} if findings else {}
 
 
 def _spans(model: LlmModel, contexts: Sequence[HtpContext]) -> Iterator[LayerSpan | None]:
     """Yield the layers, embedding and head of each context; None if none of them is recognised."""
     first = 0
-    for one in contexts:
-        graph = one.graphs[0] if one.graphs else None
+    for context in contexts:
+        graph = context.graphs[0] if context.graphs else None
         layers = 0 if graph is None else _layers(model, graph)
         ends = set() if graph is None else {_last(tensor) for tensor in graph.outputs}
         starts = set() if graph is None else {_last(tensor) for tensor in graph.inputs}
@@ -141,11 +141,11 @@ def _layers(model: LlmModel, graph: HtpGraph) -> int:
 def _caches(model: LlmModel, graph: HtpGraph) -> list[TensorInfo]:
     """Return the KV-cache inputs: by name, or by shape if no name matches."""
     shaped = [
-        one
-        for one in graph.inputs
-        if len(one.dimensions) >= _RANK and model.head_dim in one.dimensions
+        tensor
+        for tensor in graph.inputs
+        if len(tensor.dimensions) >= _RANK and model.head_dim in tensor.dimensions
     ]
-    return [one for one in shaped if _CACHE.search(one.name)] or shaped
+    return [tensor for tensor in shaped if _CACHE.search(tensor.name)] or shaped
 
 
 def _last(tensor: TensorInfo) -> int:
@@ -163,21 +163,21 @@ def _expected(case: LlmCase, span: LayerSpan, context: HtpContext) -> int:
 
 
 def _findings(
-    one: _Found, span: LayerSpan | None, expected: int | None, case: LlmCase
+    binary: _Binary, span: LayerSpan | None, expected: int | None, case: LlmCase
 ) -> Iterator[str]:
-    graphs, shared = one.context.graphs, one.bill.shared_weights
+    graphs, shared = binary.context.graphs, binary.bill.shared_weights
     own = sum(graph.const or 0 for graph in graphs)
     if len(graphs) > 1 and not (shared and shared.value) and own:
         more = own - max(graph.const or 0 for graph in graphs)
         yield f"its {len(graphs)} graphs share no weights: up to {more:,} bytes are stored twice"
-    if expected and abs(one.context.file_bytes / expected - 1) > _NEAR:
-        share = 100 * (one.context.file_bytes / expected - 1)
+    if expected and abs(binary.context.file_bytes / expected - 1) > _NEAR:
+        share = 100 * (binary.context.file_bytes / expected - 1)
         yield (
             f"file size {share:+.0f} % against {case.recipe.name}: another recipe, or "
             "weights stored twice"
         )
     if span is not None and span.layers and len(graphs) > 1:
-        each = [sum(one.nbytes for one in _caches(case.model, graph)) for graph in graphs]
+        each = [sum(cache.nbytes for cache in _caches(case.model, graph)) for graph in graphs]
         more = sum(each) - max(each)
         if more:
             yield (
@@ -190,7 +190,7 @@ def _findings(
 
 def _lonely(bills: Sequence[Bill]) -> set[int]:
     """Return the indexes of contexts that fit in no process domain, even in the best order."""
-    needs = [0 if one.process_domain is None else one.process_domain.low.value for one in bills]
+    needs = [0 if bill.process_domain is None else bill.process_domain.low.value for bill in bills]
     placed = best_order(needs, pd_budget().value)
     late = [at for domain in placed.domains[DOMAINS.value :] for at in domain.contexts]
     return {*placed.too_large, *late}

@@ -96,8 +96,8 @@ def read_model(text: str) -> LlmModel:
         path = path / "config.json"
     head = read_head(path, 4) if path.is_file() else b""
     model = _read_gguf(path) if head == b"GGUF" else _read_config(path)
-    found = next((one for one in known.values() if _sizes(one) == _sizes(model)), None)
-    return model if found is None else replace(model, preset=found.name)
+    preset = next((other for other in known.values() if _sizes(other) == _sizes(model)), None)
+    return model if preset is None else replace(model, preset=preset.name)
 
 
 @cache
@@ -146,7 +146,7 @@ def _refuse(path: Path, values: Mapping[str, Any]) -> None:
             raise LoadError(path, f"has {what}; this is not supported ({key})")
     layers = values.get("layer_types")
     if isinstance(layers, list):
-        others = {str(one) for one in layers} - {"full_attention", "sliding_attention"}
+        others = {str(layer) for layer in layers} - {"full_attention", "sliding_attention"}
         if others:
             odd = quote(min(others))
             raise LoadError(path, f"has layers of the type {odd}, which are not supported")
@@ -200,14 +200,14 @@ def _model(path: Path, values: Mapping[str, Any], notes: list[str], name: str) -
 
 def checked(path: Path, sizes: Mapping[str, int | None], **rest: Any) -> LlmModel:
     """Return the decoder; raise LoadError for missing, absurd or contradictory sizes."""
-    for key, most in _BOUNDS.items():
+    for key, largest in _BOUNDS.items():
         value = sizes[key]
         if value is None:
             raise LoadError(
                 path, (f"does not state {_NAMES[key][0]}, so it is not the config of a decoder")
             )
-        if not 1 <= value <= most:
-            raise LoadError(path, f"{_NAMES[key][0]} is {quote(value)}, not from 1 to {most:,}")
+        if not 1 <= value <= largest:
+            raise LoadError(path, f"{_NAMES[key][0]} is {quote(value)}, not from 1 to {largest:,}")
     heads, groups = sizes["heads"], sizes["kv_heads"]
     if heads and groups and heads % groups:
         what = (
@@ -296,10 +296,10 @@ def _read_gguf(path: Path) -> LlmModel:
         tensors, entries = header.number("Q"), header.number("Q")
         if max(tensors, entries) > _MAX_ENTRIES:
             raise IndexError
-        found = {}
+        fields = {}
         for _ in range(entries):
             key = header.text()
-            found[key] = header.value(header.number("I"))
+            fields[key] = header.value(header.number("I"))
         names = set()
         for _ in range(tensors):
             names.add(header.text())
@@ -308,28 +308,28 @@ def _read_gguf(path: Path) -> LlmModel:
             header.number("I"), header.number("Q")
     except (struct.error, IndexError, KeyError) as exc:
         raise LoadError(path, "is a GGUF file with a damaged or truncated header") from exc
-    return _gguf_model(path, found, names)
+    return _gguf_model(path, fields, names)
 
 
-def _gguf_model(path: Path, found: Mapping[str, Any], names: set[str]) -> LlmModel:
-    family = str(found.get("general.architecture", "not stated"))[:40]
+def _gguf_model(path: Path, fields: Mapping[str, Any], names: set[str]) -> LlmModel:
+    family = str(fields.get("general.architecture", "not stated"))[:40]
     for word in (".ssm.", "kv_lora_rank"):
-        if any(word in key for key in found):
+        if any(word in key for key in fields):
             raise LoadError(path, f"is a {quote(family)} model, whose layers are not supported")
-    values = {_NAMES[key][0]: found.get(f"{family}.{name}") for key, name in _GGUF.items()}
-    tokens = found.get("tokenizer.ggml.tokens")
+    values = {_NAMES[key][0]: fields.get(f"{family}.{name}") for key, name in _GGUF.items()}
+    tokens = fields.get("tokenizer.ggml.tokens")
     if values["vocab_size"] is None and isinstance(tokens, range):
         values["vocab_size"] = len(tokens)
-    experts = found.get(f"{family}.expert_count")
-    inter = found.get(f"{family}.expert_feed_forward_length")
+    experts = fields.get(f"{family}.expert_count")
+    inter = fields.get(f"{family}.expert_feed_forward_length")
     values |= {
         "model_type": family,
         "num_experts": experts,
         "moe_intermediate_size": inter,
-        "max_position_embeddings": found.get(f"{family}.context_length"),
+        "max_position_embeddings": fields.get(f"{family}.context_length"),
         "tie_word_embeddings": "output.weight" not in names,
     }
-    name = str(found.get("general.name") or path.stem)
+    name = str(fields.get("general.name") or path.stem)
     model = _model(path, values, [], name)
     return replace(model, source="GGUF header")
 
@@ -376,7 +376,7 @@ def _with_part(recipe: LlmRecipe, part: str, bits: int) -> LlmRecipe:
         if bits not in (recipe.bits, 8):
             what = f"{part} can have {recipe.bits} bits like its layer, or 8, but not {bits}"
             raise UsageError(what, cure=("change all matrices with ", Setting("bits", "layers=8")))
-        others = tuple(one for one in recipe.wide if one != part)
+        others = tuple(matrix for matrix in recipe.wide if matrix != part)
         return replace(recipe, wide=(*others, part) if bits == 8 else others, wide_layers=None)
     if part not in _PARTS:
         known = ", ".join((*_PARTS, *_MATRICES))

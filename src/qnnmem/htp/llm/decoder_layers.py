@@ -59,8 +59,8 @@ class _Decoder:
             self._nodes, "decoder", self._inputs, self._outputs, self._weights
         )
         opset = helper.make_opsetid("", _OPSET)
-        made: onnx.ModelProto = helper.make_model(graph, opset_imports=[opset], ir_version=10)
-        return made
+        model: onnx.ModelProto = helper.make_model(graph, opset_imports=[opset], ir_version=10)
+        return model
 
     def input(self, name: str, shape: list[int], kind: str = "act") -> str:
         """Add a quantized input and return its dequantized name."""
@@ -110,10 +110,10 @@ class _Decoder:
         scores = self._op("Add", f"{name}.masked", [scores, self._mask])
         scores = self._op("Softmax", f"{name}.soft", [scores], axis=-1)
         scores = self._reshape(f"{name}.sg", scores, [1, groups, each * ar, self._context])
-        found = self._op("MatMul", f"{name}.found", [scores, value])
-        found = self._reshape(f"{name}.fh", found, [1, heads, ar, size])
-        found = self._op("Transpose", f"{name}.ft", [found], perm=[0, 2, 1, 3])
-        return self._linear(name, "o", self._reshape(f"{name}.fr", found, [1, ar, heads * size]))
+        attended = self._op("MatMul", f"{name}.found", [scores, value])
+        attended = self._reshape(f"{name}.fh", attended, [1, heads, ar, size])
+        attended = self._op("Transpose", f"{name}.ft", [attended], perm=[0, 2, 1, 3])
+        return self._linear(name, "o", self._reshape(f"{name}.fr", attended, [1, ar, heads * size]))
 
     def _heads(self, name: str, flat: str, count: int, kind: str = "act") -> str:
         shaped = self._reshape(f"{name}.s", flat, [1, self._ar, count, self._model.head_dim])
@@ -129,16 +129,18 @@ class _Decoder:
             for low, high in ends
         )
         turned = []
-        for number, (op, one, two) in enumerate((("Sub", first, second), ("Add", second, first))):
-            cos = self._op("Mul", f"{name}.c{number}", [one, self._cos])
-            sin = self._op("Mul", f"{name}.s{number}", [two, self._sin])
+        for number, (op, left, right) in enumerate(
+            (("Sub", first, second), ("Add", second, first))
+        ):
+            cos = self._op("Mul", f"{name}.c{number}", [left, self._cos])
+            sin = self._op("Mul", f"{name}.s{number}", [right, self._sin])
             turned.append(self._op(op, f"{name}.o{number}", [cos, sin]))
         return self._op("Concat", f"{name}.cat", turned, axis=3)
 
     def _slice(self, low: int, high: int) -> list[str]:
         numbers = {f"from{low}": low, f"to{high}": high, "axis3": 3}
         for name, value in numbers.items():
-            if all(one.name != name for one in self._weights):
+            if all(weight.name != name for weight in self._weights):
                 self._constant(name, self._numpy.array([value], self._numpy.int64))
         return list(numbers)
 

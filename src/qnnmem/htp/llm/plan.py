@@ -159,9 +159,9 @@ def plan_llm(case: LlmCase) -> LlmResult:
     best = _best(case)
     shards, model, recipe = best.shards, case.model, case.recipe
     token = rule.kv_per_token(model, recipe)
-    spills = [one.spill_fill for one in shards]
+    spills = [shard.spill_fill for shard in shards]
     each = f"{case.measured.origin}: largest of all graphs"
-    largest = max(one.weights.value for one in shards)
+    largest = max(shard.weights.value for shard in shards)
     ram = [_HOST_BASE + times * largest for times in _HOST_RAM]
     about_ram = f"{_HOST_RAM[0]} to {_HOST_RAM[1]} times the weights plus 0.2 GB"
     return LlmResult(
@@ -175,7 +175,7 @@ def plan_llm(case: LlmCase) -> LlmResult:
         shards=shards,
         placement=best.placement,
         budget=pd_budget(),
-        file_bytes=_computed(sum(one.file_bytes.value for one in shards), "sum of the shards"),
+        file_bytes=_computed(sum(shard.file_bytes.value for shard in shards), "sum of the shards"),
         recipe_range=_recipe_range(case),
         kv_bytes_per_token=_computed(token, "2 x layers x KV heads x head dimension x bytes"),
         kv_bytes=_computed(token * case.context, "per token, times the context"),
@@ -196,7 +196,7 @@ def llm_row(result: LlmResult, setting: dict[str, str | int]) -> LlmRow:
         answer=result.answer,
         shards=len(result.shards),
         domains=len(result.placement.domains),
-        largest_domain=max(one.process_domain.high.value for one in result.shards),
+        largest_domain=max(shard.process_domain.high.value for shard in result.shards),
         file_bytes=result.file_bytes.value,
         kv_bytes=result.kv_bytes.value,
         longest_context=result.longest_context,
@@ -232,7 +232,7 @@ def _best(case: LlmCase) -> _Judged:
         if tried[-1].fits:
             break
     # If none is sure to fit, prefer shards that may fit, then the smallest excess.
-    return min(tried, key=lambda one: (one.fits is not True, one.fits is False, _excess(one)))
+    return min(tried, key=lambda plan: (plan.fits is not True, plan.fits is False, _excess(plan)))
 
 
 def _counts(case: LlmCase) -> Iterable[int]:
@@ -247,8 +247,8 @@ def _counts(case: LlmCase) -> Iterable[int]:
     return range(least, min(layers, least + _MOST_TRIES) + 1)
 
 
-def _excess(one: _Judged) -> tuple[int, int]:
-    return len(one.placement.too_large), len(one.placement.domains)
+def _excess(plan: _Judged) -> tuple[int, int]:
+    return len(plan.placement.too_large), len(plan.placement.domains)
 
 
 def _cut(case: LlmCase, sizes: Sequence[int]) -> Iterator[LayerSpan]:
@@ -265,9 +265,9 @@ def _cut(case: LlmCase, sizes: Sequence[int]) -> Iterator[LayerSpan]:
 def _judged(case: LlmCase, parts: Sequence[LayerSpan]) -> _Judged:
     shards = tuple(_shard(case, part) for part in parts)
     budget = pd_budget().value
-    sizes = [one.process_domain.high.value for one in shards]
+    sizes = [shard.process_domain.high.value for shard in shards]
     placement = best_order(sizes, budget)
-    low = best_order([one.process_domain.low.value for one in shards], budget)
+    low = best_order([shard.process_domain.low.value for shard in shards], budget)
     limit = case.soc.compile_limit
     limits = [("process domain", "process_domain", budget)]
     limits += [("compile limit", "compile_need", limit.value)] if limit else []
@@ -314,8 +314,8 @@ def _shard(case: LlmCase, part: LayerSpan) -> LlmShard:
     how, graphs = case.measured, _graphs(case, part)
     weights = rule.weights(case.model, case.recipe, part, how)
     io, spills = (
-        [rule.io_bytes(one) for one in graphs],
-        [rule.spill_range(one, how) for one in graphs],
+        [rule.io_bytes(graph) for graph in graphs],
+        [rule.spill_range(graph, how) for graph in graphs],
     )
     compile_low, compile_high, low, high = [], [], 0, 0
     # If several graphs share a context, each has a few KiB of private weights, which take a whole
@@ -400,17 +400,19 @@ def _first(feature: str) -> int:
 def _largest_spill(case: LlmCase, shards: Sequence[LlmShard]) -> tuple[int, int]:
     """Return bounds of the largest spill buffer over all graphs."""
     parts = [LayerSpan(s.first, s.layers, s.embedding, s.head) for s in shards]
-    found = [rule.spill_range(g, case.measured) for part in parts for g in _graphs(case, part)]
-    return max(least for least, _ in found), max(most for _, most in found)
+    ranges = [
+        rule.spill_range(graph, case.measured) for part in parts for graph in _graphs(case, part)
+    ]
+    return max(least for least, _ in ranges), max(most for _, most in ranges)
 
 
 def _recipe_range(case: LlmCase) -> SizeRange | None:
     """Return the size of all files, from the smallest to the largest usual recipe."""
-    found = usual_range(case.recipe)
-    if found is None:
+    recipes = usual_range(case.recipe)
+    if recipes is None:
         return None
     whole = LayerSpan(0, case.model.layers, embedding=True, head=True)
-    sizes = [rule.weights(case.model, one, whole, case.measured) for one in found]
+    sizes = [rule.weights(case.model, recipe, whole, case.measured) for recipe in recipes]
     source = (
         "weights: at least with a 4-bit head and one scale per channel, "
         "at most with 8 bits for the head and the `down` matrices and a scale per 16 values"
@@ -419,7 +421,7 @@ def _recipe_range(case: LlmCase) -> SizeRange | None:
 
 
 def _seconds(case: LlmCase, shards: Sequence[LlmShard]) -> tuple[int, int]:
-    megabytes = sum(one.weights.value for one in shards if one.layers) / 1e6
+    megabytes = sum(shard.weights.value for shard in shards if shard.layers) / 1e6
     rates = [_SECONDS[ar > 1] for ar in case.ar]
     low, high = (sum(rate[end] for rate in rates) * megabytes for end in (0, 1))
     return round(low), round(high)

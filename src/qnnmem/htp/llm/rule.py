@@ -237,8 +237,8 @@ def ddr_range(graph: LlmGraph, how: LayerRatios) -> tuple[int, int]:
     copies = _KEYS_IN_DDR + graph.part.layers if graph.keys >= graph.vtcm else 0
     most = copies * graph.keys + (_SCORES_IN_DDR * graph.scores if many else 0)
     compiled = _compiled(graph, how)
-    found = None if compiled is None else compiled.ddr_tensors
-    least, most = _bounds(most + _DDR_ROUNDING * bool(most), found, how)
+    measured = None if compiled is None else compiled.ddr_tensors
+    least, most = _bounds(most + _DDR_ROUNDING * bool(most), measured, how)
     return least, most + logits
 
 

@@ -33,10 +33,10 @@ class CompiledLayers(Struct, frozen=True):
 
 def compile_there(worker: Worker, model: Path, soc: str, options: CompileOptions) -> CompiledLayers:
     """Return the bill of a model with a few layers, compiled on a local or cluster worker."""
-    made = measure(model, find_soc(soc), options, worker=worker, try_cures=True)
-    if isinstance(made, CompileFailure):
-        return CompiledLayers(why=made.why)
-    return CompiledLayers(bill=made.bill)
+    measured = measure(model, find_soc(soc), options, worker=worker, try_cures=True)
+    if isinstance(measured, CompileFailure):
+        return CompiledLayers(why=measured.why)
+    return CompiledLayers(bill=measured.bill)
 
 
 Bills = Mapping[tuple[int, int], Bill]  # by tokens at a time, and layers
@@ -56,14 +56,14 @@ def ratios(case: LlmCase, bills: Bills) -> LayerRatios:
     """Return the ratios of compiled layers to the rule, per graph."""
     plain = plain_case(case)
     weights = rule.layer_weights(plain.model, plain.recipe)
-    found = {ar: _slopes(bills, ar) for ar in case.ar}
+    slopes = {ar: _slopes(bills, ar) for ar in case.ar}
     extra, ops = {}, {}
-    for ar, (own, file, op_data) in found.items():
+    for ar, (own, file, op_data) in slopes.items():
         ruled = rule.graph_layers(_graph(plain, 1, ar))
         extra[ar] = max(0, file - own) / ruled
         ops[ar, case.context] = op_data / ruled / rule.OPS_IN_FILE
     return LayerRatios(
-        weights=max(own for own, _, _ in found.values()) / weights,
+        weights=max(own for own, _, _ in slopes.values()) / weights,
         file=extra,
         op_data=ops,
         compiled={(*key, case.context): _compiled(bill) for key, bill in bills.items()},
@@ -93,8 +93,10 @@ def checks(case: LlmCase, bills: Bills, depth: int) -> Iterator[LlmCheck]:
             "op data": (rule.op_data(graph, measured), _part(bill, "op data")),
             "file": (weights + rule.file_extra(graph, measured), bill.file_bytes),
         }
-        for what, (expected, found) in pairs.items():
-            yield LlmCheck(what=what, ar=ar, layers=depth, expected=expected, measured=found)
+        for what, (expected, measured_size) in pairs.items():
+            yield LlmCheck(
+                what=what, ar=ar, layers=depth, expected=expected, measured=measured_size
+            )
 
 
 def _slopes(bills: Bills, ar: int) -> tuple[int, int, int]:
@@ -108,7 +110,7 @@ def _slopes(bills: Bills, ar: int) -> tuple[int, int, int]:
 
 
 def _part(bill: Bill, name: PartName) -> int:
-    found = dict(bill.named_parts).get(name)
-    if found is None:
+    part = dict(bill.named_parts).get(name)
+    if part is None:
         raise CannotTell(f"the compiled layers do not state their {name}")
-    return int(found.value)
+    return int(part.value)

@@ -25,6 +25,7 @@ from qnnmem.qnn.abi import (
     BACKEND_CALLS,
     SYSTEM_CALLS,
     UNDEFINED,
+    BackendInterface,
     CConfig,
     CHtpGraphConfig,
     COpConfig,
@@ -34,7 +35,6 @@ from qnnmem.qnn.abi import (
     CScaleOffset,
     CTensor,
     SystemInterface,
-    WholeInterface,
     bind,
     first_provider,
 )
@@ -99,8 +99,8 @@ def _compose_dlc(
     folder: Path, model: Path, table: ComposeTable, backend: Any, context: Any
 ) -> None:
     library = ctypes.CDLL(str(folder / "libQnnSystem.so"))
-    found = first_provider(library, "QnnSystemInterface_getProviders", SystemInterface)
-    calls = bind(found.table, SYSTEM_CALLS)
+    interface = first_provider(library, "QnnSystemInterface_getProviders", SystemInterface)
+    calls = bind(interface.table, SYSTEM_CALLS)
     dlc, graphs, count = c_void_p(), c_void_p(), c_uint32()
     code = _CODE & calls["dlc_create_from_file"](None, os.fsencode(model), byref(dlc))
     if code:
@@ -150,8 +150,8 @@ class ComposeTable:
         self._refusal: Refused | None = None
         self._kept: list[Any] = []  # functions and settings must live as long as the table
         library = ctypes.CDLL(str(folder / "libQnnHtp.so"), mode=ctypes.RTLD_GLOBAL)
-        real = first_provider(library, "QnnInterface_getProviders", WholeInterface)
-        self.interface = WholeInterface.from_buffer_copy(real)
+        real = first_provider(library, "QnnInterface_getProviders", BackendInterface)
+        self.interface = BackendInterface.from_buffer_copy(real)
         self._configs = self._graph_configs(settings)
         for name, call in (
             ("graph_create", self._create_graph),
@@ -189,7 +189,7 @@ class ComposeTable:
         if settings.opt_level is not None:
             level = c_uint32.from_buffer_copy(ctypes.c_float(settings.opt_level))
             wanted.append(CHtpGraphConfig(_OPTIMIZATION, 0, _FINALIZE_LEVEL, level.value))
-        outer = [CConfig(0, addressof(one)) for one in wanted]
+        outer = [CConfig(0, addressof(config)) for config in wanted]
         listed = (c_uint64 * (len(outer) + 1))(*map(addressof, outer), 0)
         self._kept += [*wanted, *outer, listed]
         return addressof(listed)
@@ -215,7 +215,7 @@ class ComposeTable:
     def _add_node(self, graph: Any, op: Any) -> int:
         handle = self._library["graph_add_node"](graph, op)
         if self._fine(handle, "QnnGraph_addNode", op.name, op.type):
-            next(one for one in self.graphs if one.handle == graph).nodes += 1
+            next(created for created in self.graphs if created.handle == graph).nodes += 1
         return int(handle)
 
     def _validate(self, backend: Any, op: Any) -> int:
@@ -261,14 +261,14 @@ class LibraryCalls:
         for graph in file.graphs:
             self._tensors.clear()
             name = graph.name.encode()
-            made = self._calls["graph_create"](self._context, name, None, byref(self._graph))
-            if made & _CODE or not self._make_graph(graph):
+            code = self._calls["graph_create"](self._context, name, None, byref(self._graph))
+            if code & _CODE or not self._make_graph(graph):
                 return
 
     def _make_graph(self, graph: GraphCalls) -> bool:
         for call in graph.calls:
-            made = self._create(call) if isinstance(call, ComposedTensor) else self._add(call)
-            if made & _CODE:
+            code = self._create(call) if isinstance(call, ComposedTensor) else self._add(call)
+            if code & _CODE:
                 return False
         return True
 
@@ -326,25 +326,25 @@ class LibraryCalls:
     def _quantization(self, quant: Quantization | None) -> CQuantParams:
         if quant is None:
             return CQuantParams(UNDEFINED, UNDEFINED)
-        made = CQuantParams(1, quant.encoding)
+        params = CQuantParams(1, quant.encoding)
         pairs = list(map(CScaleOffset, quant.scales, quant.offsets))
         if quant.encoding == SCALE_OFFSET and pairs:
-            made.scale_offset = pairs[0]
-            return made
+            params.scale_offset = pairs[0]
+            return params
         if quant.encoding != AXIS_SCALE_OFFSET or quant.axis is None:
             raise Refused("read", f"has a quantization of kind {quant.encoding}")
         listed = (CScaleOffset * len(pairs))(*pairs)
         self._kept.append(listed)
-        union = ctypes.addressof(made) + 8
+        union = ctypes.addressof(params) + 8
         ctypes.c_int32.from_address(union).value = quant.axis
         c_uint32.from_address(union + 4).value = len(pairs)
         c_uint64.from_address(union + 8).value = ctypes.addressof(listed)
-        return made
+        return params
 
     def _text(self, text: str) -> bytes:
-        made = text.encode()
-        self._kept.append(made)
-        return made
+        encoded = text.encode()
+        self._kept.append(encoded)
+        return encoded
 
 
 def _word(kind: DataType, number: float) -> int:

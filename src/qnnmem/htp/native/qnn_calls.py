@@ -95,16 +95,16 @@ def opened_device(
     calls = bind(_interface(folder).table, BACKEND_CALLS)
     log, backend, device = c_void_p(), c_void_p(), c_void_p()
     callback = LogCallback(_Printer())
-    with ExitStack() as made:
+    with ExitStack() as cleanup:
         check(calls["log_create"](callback, level, byref(log)), "log_create")
-        made.callback(calls["log_free"], log)
+        cleanup.callback(calls["log_free"], log)
         check(calls["backend_create"](log, None, byref(backend)), "backend_create")
-        made.callback(calls["backend_free"], backend)
+        cleanup.callback(calls["backend_free"], backend)
         custom = CConfig(0, soc)
         outer = CConfig(0, ctypes.addressof(custom))
         listed = (c_uint64 * 2)(ctypes.addressof(outer), 0)
         check(calls["device_create"](log, byref(listed), byref(device)), "device_create")
-        made.callback(calls["device_free"], device)
+        cleanup.callback(calls["device_free"], device)
         yield calls, backend, device
 
 
@@ -294,8 +294,8 @@ class _Client:
         handles = (c_uint64 * 1)(self._handle(call.handle))
         return int(_CODE & self._calls["mem_deregister"](byref(handles), 1))
 
-    def _handle(self, given: str | int) -> int:
-        return self._handles[given] if isinstance(given, str) else given
+    def _handle(self, handle: str | int) -> int:
+        return self._handles[handle] if isinstance(handle, str) else handle
 
     def _retrieve(self, number: int, name: str) -> int:
         graph = c_void_p()
@@ -318,26 +318,26 @@ class _Client:
         )
         return int(_CODE & code)
 
-    def _tensors(self, listed: Any, count: int, given: Mapping[int, CallTensor]) -> Any:
+    def _tensors(self, listed: Any, count: int, memory: Mapping[int, CallTensor]) -> Any:
         """Return the tensors that a call passes: the binary's, with the call's memory."""
-        wanted = [k for k in range(count) if listed[k].of.v1.id in given]
+        wanted = [number for number in range(count) if listed[number].of.v1.id in memory]
         tensors = (CTensor * len(wanted))()
-        for place, k in enumerate(wanted):
-            ctypes.memmove(byref(tensors[place]), byref(listed[k]), sizeof(CTensor))
-            body = tensors[place].of.v1
-            what = given[body.id]
-            body.mem_type = what.mem_type
-            body.memory[0], body.memory[1] = self._memory(what)
+        for tensor, number in zip(tensors, wanted, strict=True):
+            ctypes.memmove(byref(tensor), byref(listed[number]), sizeof(CTensor))
+            body = tensor.of.v1
+            place = memory[body.id]
+            body.mem_type = place.mem_type
+            body.memory[0], body.memory[1] = self._memory(place)
         self._held.append(tensors)
         return tensors
 
-    def _memory(self, what: CallTensor) -> tuple[int, int]:
+    def _memory(self, place: CallTensor) -> tuple[int, int]:
         """Return the tensor's memory union: a handle and 0, or an address and a size."""
-        if what.handle is not None:
-            return self._handle(what.handle), 0
-        if what.file is not None:
-            return self._shared(what.file, what.offset), what.says
-        return (0 if what.size is None else self._guarded(what.size)), what.says
+        if place.handle is not None:
+            return self._handle(place.handle), 0
+        if place.file is not None:
+            return self._shared(place.file, place.offset), place.says
+        return (0 if place.size is None else self._guarded(place.size)), place.says
 
     def _shared(self, path: Path, offset: int) -> int:
         """Map another process's shared memory and return the address at the offset."""

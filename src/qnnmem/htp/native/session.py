@@ -36,7 +36,7 @@ from qnnmem.loader.dlc.recorder import (
     Composition,
     FunctionTable,
 )
-from qnnmem.qnn.abi import WholeInterface, first_provider
+from qnnmem.qnn.abi import BackendInterface, first_provider
 from qnnmem.quiet_onnxruntime import import_onnxruntime
 
 if TYPE_CHECKING:
@@ -98,23 +98,23 @@ def compare(folder: Path, request: CompareRequest) -> CompareReply:
     outputs: list[CpuDifference] = []
     for low in (-1, 1):  # some operators have no value below 1
         feeds = {item.name: _sample(item, low) for item in both.get_inputs()}
-        wanted = _guarded(partial(alone.run, names, feeds), "sample")
-        found = _guarded(partial(both.run, names, feeds), "run")
-        pairs = zip(names, wanted, found, strict=True)
+        on_cpu = _guarded(partial(alone.run, names, feeds), "sample")
+        on_htp = _guarded(partial(both.run, names, feeds), "run")
+        pairs = zip(names, on_cpu, on_htp, strict=True)
         outputs = [CpuDifference(name, *_difference(cpu, htp)) for name, cpu, htp in pairs]
         if any(output.size for output in outputs):
             break
     return CompareReply(outputs)
 
 
-def _difference(wanted: Any, found: Any) -> tuple[float, float]:
+def _difference(on_cpu: Any, on_htp: Any) -> tuple[float, float]:
     """Return the largest absolute CPU-HTP difference and the largest absolute CPU value.
 
     Only elements whose CPU value is finite count.
     """
     import numpy
 
-    cpu, htp = (numpy.asarray(value, "float64") for value in (wanted, found))
+    cpu, htp = (numpy.asarray(value, "float64") for value in (on_cpu, on_htp))
     if cpu.shape != htp.shape:
         raise Refused("run", f"an output has shape {htp.shape} instead of {cpu.shape}")
     finite = numpy.isfinite(cpu)
@@ -202,8 +202,8 @@ def _guarded(work: Any, stage: str = "compile") -> Any:
         raise
     except Exception as exc:  # onnxruntime raises classes of its own and plain RuntimeError
         text = " ".join(str(exc).split())
-        found = _CODE.search(text)
-        raise Refused(stage, text, int(found[1] or found[2]) if found else None) from exc
+        match = _CODE.search(text)
+        raise Refused(stage, text, int(match[1] or match[2]) if match else None) from exc
 
 
 def _quiet() -> None:
@@ -263,7 +263,7 @@ class Listener:
     def __init__(self, folder: Path, *, with_data: bool) -> None:
         self.seen = Composition(with_data=with_data)
         library = ctypes.CDLL(str(folder / "libQnnHtp.so"))
-        table = first_provider(library, "QnnInterface_getProviders", WholeInterface).table
+        table = first_provider(library, "QnnInterface_getProviders", BackendInterface).table
         self._functions = FunctionTable(table, self.seen)
         real = {
             place: CFUNCTYPE(c_uint64, *kinds)(table[place])
@@ -271,8 +271,10 @@ class Listener:
         }
         self._put(GRAPH_CREATE, real, lambda _c, name, _g, out: self.seen.add_graph(out[0], name))
         self._put(ADD_NODE, real, self.seen.add_op)
-        self._put(CONTEXT_TENSOR, real, lambda _c, made: self.seen.add_tensor(None, made.contents))
-        self._put(GRAPH_TENSOR, real, lambda g, made: self.seen.add_tensor(g, made.contents))
+        self._put(
+            CONTEXT_TENSOR, real, lambda _c, tensor: self.seen.add_tensor(None, tensor.contents)
+        )
+        self._put(GRAPH_TENSOR, real, lambda g, tensor: self.seen.add_tensor(g, tensor.contents))
         self._functions.put(*_FINALIZE, lambda *_: OK)
 
     def _put(self, entry: tuple[int, tuple[Any, ...]], real: dict[int, Any], note: Any) -> None:

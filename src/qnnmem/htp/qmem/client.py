@@ -116,7 +116,10 @@ class HtpBackend:
     @property
     def findings(self) -> tuple[Finding, ...]:
         """Findings so far: those of each context in order, then those of the backend."""
-        return (*(f for one in self.registries for f in one.findings), *self._own)
+        return (
+            *(finding for registry in self.registries for finding in registry.findings),
+            *self._own,
+        )
 
     @property
     def worker(self) -> Worker:
@@ -204,9 +207,9 @@ class HtpClientContext:
             raise UsageError(
                 f"{path}: create a context from the binary, not from a model that contains it"
             )
-        found = read_context(path)
-        soc_id = found.soc_model if soc is None else find_soc(soc).model_id
-        return cls(backend, path, found.graphs, soc_id, room)
+        content = read_context(path)
+        soc_id = content.soc_model if soc is None else find_soc(soc).model_id
+        return cls(backend, path, content.graphs, soc_id, room)
 
     @property
     def findings(self) -> tuple[Finding, ...]:
@@ -278,10 +281,10 @@ class HtpClientGraph:
         if self.context.is_freed:
             what = f"the context of graph {quote(self.described.name)} was freed"
             self._fail(6001, "Q13", what, MEASURED)
-        given = self._given(inputs, self.described.inputs, "input")
-        wanted = self._given(outputs, self.described.outputs, "output")
-        done = self._layer.execute(given, wanted)
-        self._note_mixed({**given, **wanted})
+        read = self._given(inputs, self.described.inputs, "input")
+        written = self._given(outputs, self.described.outputs, "output")
+        done = self._layer.execute(read, written)
+        self._note_mixed({**read, **written})
         return done
 
     @property
@@ -292,9 +295,9 @@ class HtpClientGraph:
     def _note_mixed(self, memory: Given) -> None:
         for mode in IoMode:
             mixed = [
-                (one.name, one.nbytes)
-                for one in self.described.tensors
-                if (io_mode(one) is not mode) and _mode_of(memory[one.name]) is mode
+                (tensor.name, tensor.nbytes)
+                for tensor in self.described.tensors
+                if (io_mode(tensor) is not mode) and _mode_of(memory[tensor.name]) is mode
             ]
             if mixed and mode not in self._mixed:
                 is_shared = mode is IoMode.MEMHANDLE
@@ -439,25 +442,25 @@ class HtpComposedContext(HtpClientContext):
 
     def refuse(self, code: int, sentence: str, call: str) -> NoReturn:
         """Record a finding and raise the QNN error with the library's code."""
-        found = Finding("", sentence, call, source=_SOURCE, line=caller_line())
-        self.registry.fail(code, found)
+        refusal = Finding("", sentence, call, source=_SOURCE, line=caller_line())
+        self.registry.fail(code, refusal)
 
     def finalize(self, graph: HtpComposedGraph) -> HtpClientGraph:
         """Compile this graph and those finalized before; return this graph, ready to execute."""
-        drafts = [one for one in self._drafts.values() if one.is_finalized or one is graph]
-        calls, made = Path(self._folder.name, "calls"), Path(self._folder.name, "made.bin")
+        drafts = [draft for draft in self._drafts.values() if draft.is_finalized or draft is graph]
+        calls, binary = Path(self._folder.name, "calls"), Path(self._folder.name, "made.bin")
         _write_calls(drafts, calls)
         # The settings need no IO mode: each tensor states whether it is a memhandle.
         wanted = self._options
         settings = HtpSettings(self._soc.model_id, wanted.vtcm_mb, wanted.opt_level, log="info")
-        request = ComposeRequest("calls", calls, made, settings)
+        request = ComposeRequest("calls", calls, binary, settings)
         backend = self.backend
         outcome = backend.worker.ask(request, time_limit_s=backend.time_limit_s)
         calls.unlink()
         check_started(outcome)
         if not outcome.is_done:
             self._not_made(outcome, graph.name)
-        made.replace(self.path)
+        binary.replace(self.path)
         self.described = read_context(self.path).graphs
         return self.graph_retrieve(graph.name)
 
@@ -467,8 +470,8 @@ class HtpComposedContext(HtpClientContext):
             raise CannotTell(f"the library did not finalize graph {quote(name)}: {why}")
         cause = parse_log(outcome.log).cause
         line = decisive_line(outcome.log) if cause is None else cause.line
-        said = f"{outcome.sentence}: {line}" if line else outcome.sentence
-        self.refuse(outcome.code, f"graph {quote(name)}: {said}", _FINALIZE)
+        reason = f"{outcome.sentence}: {line}" if line else outcome.sentence
+        self.refuse(outcome.code, f"graph {quote(name)}: {reason}", _FINALIZE)
 
 
 class HtpComposedGraph(GraphDraft):
@@ -559,12 +562,12 @@ class HtpSession:
         """Return the outputs of one inference; the arrays are copies."""
         import numpy
 
-        given = expect_mapping(feeds, "inputs must be a mapping from their names to arrays")
+        values = expect_mapping(feeds, "inputs must be a mapping from their names to arrays")
         inputs = {tensor.name: tensor for tensor in self.graph.described.inputs}
-        for name in given.keys() ^ inputs.keys():
+        for name in values.keys() ^ inputs.keys():
             known = ", ".join(map(quote, list(inputs)[:_SHOWN]))
             raise UsageError(f"the inputs must be {known}; {quote(name)} is missing or unknown")
-        for name, value in given.items():
+        for name, value in values.items():
             self._views[name][:] = _stored(inputs[name], value)
         self.last = self.graph.execute(self._inputs, self._outputs)
         return {

@@ -136,8 +136,8 @@ class IoLayer:
                 f"tensor {quote(tensor.name)} needs {tensor.nbytes:,} bytes, but the "
                 f"buffer has {view.nbytes:,}"
             )
-            found = finding("Q7", what, _EXECUTE, need=tensor.nbytes, given=view.nbytes)
-            self._registry.fail(6004, found)
+            too_short = finding("Q7", what, _EXECUTE, need=tensor.nbytes, given=view.nbytes)
+            self._registry.fail(6004, too_short)
         if write and view.readonly:
             self._refuse("Q7", f"the buffer of output {quote(tensor.name)} is read-only")
         return held.enter_context(view[: tensor.nbytes])

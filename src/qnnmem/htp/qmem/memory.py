@@ -175,17 +175,17 @@ class MemRegistry:
     def register(self, descriptors: Sequence[HtpMemDescriptor]) -> list[MemHandle]:
         """Register all descriptors or none, and return their handles."""
         if not self._alive:
-            self.fail(8001, finding("Q5", "the context is freed", _REGISTER))
+            self._refuse(8001, "Q5", "the context is freed")
         if not descriptors:
-            self.fail(8000, finding("Q6", "there is no descriptor", _REGISTER))
+            self._refuse(8000, "Q6", "there is no descriptor")
         try:
             handles = self._memory.register(descriptors, self._check)
         except Fault as exc:
-            self.fail(8003, finding("Q2", str(exc), _REGISTER))
+            self._refuse(8003, "Q2", str(exc))
         for handle in handles:
             what = f"{handle.size:,} bytes at offset {handle.offset:,} of fd {handle.fd}"
-            made = self._context.part("memory", "Q9", what, never=_STILL_REGISTERED)
-            self._handles.add(handle, made)
+            resource = self._context.part("memory", "Q9", what, never=_STILL_REGISTERED)
+            self._handles.add(handle, resource)
             SharedBuffer.watch(handle.file, self)
         return handles
 
@@ -202,7 +202,7 @@ class MemRegistry:
             self.fail(8001, finding("Q5", bad, _DEREGISTER))
 
     def _owner(self, handle: object) -> MemRegistry | None:
-        return next((one for one in self._siblings if handle in one), None)
+        return next((registry for registry in self._siblings if handle in registry), None)
 
     def _let_go(self, handle: MemHandle) -> None:
         if handle.is_freed:
@@ -212,13 +212,13 @@ class MemRegistry:
         self._forget(handle)
 
     def _forget(self, handle: MemHandle) -> None:
-        made = self._handles.free(handle, caller_line())
-        if made is not None:
-            made.freed()
+        resource = self._handles.free(handle, caller_line())
+        if resource is not None:
+            resource.freed()
 
     def _made_at(self, handle: MemHandle) -> str:
-        made = self._handles.get(handle)
-        return "" if made is None else made.caller.line
+        resource = self._handles.get(handle)
+        return "" if resource is None else resource.caller.line
 
     def is_elsewhere(self, handle: object) -> bool:
         """Return True if a handle is registered with another context."""
@@ -229,10 +229,10 @@ class MemRegistry:
         if not isinstance(handle, MemHandle):
             shown = "NULL" if handle is None else quote(handle)
             return f"is {shown}, which QnnMem_register did not return"
-        for one in self._siblings:
-            if handle in one:
-                return f"is registered with another context{_at(one._made_at(handle))}"
-            gone = one._handles.freed(handle)
+        for registry in self._siblings:
+            if handle in registry:
+                return f"is registered with another context{_at(registry._made_at(handle))}"
+            gone = registry._handles.freed(handle)
             if gone is not None:
                 return f"was already deregistered{_at(gone)}"
         return "is not registered"
@@ -242,9 +242,9 @@ class MemRegistry:
         for handle in self._memory.handles:
             if handle.is_freed:
                 self._report_freed(handle, _FREE)
-            made = self._handles.get(handle)
-            if made is not None:
-                self.note(made.leaked(call=_FREE))
+            resource = self._handles.get(handle)
+            if resource is not None:
+                self.note(resource.leaked(call=_FREE))
             self._forget(handle)
         self._memory.deregister(self._memory.handles)
         self._alive = False
@@ -269,87 +269,86 @@ class MemRegistry:
         if handle in self._reported:
             return
         self._reported.add(handle)
-        made = _at(self._made_at(handle), "registered")
-        what = f"fd {handle.fd} was closed while {handle.size:,} bytes of it were registered{made}"
+        place = _at(self._made_at(handle), "registered")
+        what = f"fd {handle.fd} was closed while {handle.size:,} bytes of it were registered{place}"
         self.note(finding("Q8", what, call))
 
-    def _check(self, given: HtpMemDescriptor) -> SharedRange:
-        self._check_form(given)
-        self._check_type(given)
-        size = self._size(given)
-        offset = given.offset if given.mem_type == MemRegisterType.CUSTOM else 0
+    def _check(self, descriptor: HtpMemDescriptor) -> SharedRange:
+        self._check_form(descriptor)
+        self._check_type(descriptor)
+        size = self._size(descriptor)
+        offset = descriptor.offset if descriptor.mem_type == MemRegisterType.CUSTOM else 0
         try:
-            file = shared_file(given.fd)
+            file = shared_file(descriptor.fd)
         except Fault as exc:
-            self.fail(8003, finding("Q2", f"fd {given.fd} {exc}", _REGISTER))
-        self._check_place(given, offset, size, file.size)
-        if any(one.offset == offset for one in self._memory.in_file(file)):
-            here = next(one for one in self._memory.in_file(file) if one.offset == offset)
-            what = f"offset {offset:,} of fd {given.fd} is already registered"
-            what += _at(self._made_at(here))
-            self.fail(8002, finding("Q1", what, _REGISTER))
+            self._refuse(8003, "Q2", f"fd {descriptor.fd} {exc}")
+        self._check_place(descriptor, offset, size, file.size)
+        for handle in self._memory.in_file(file):
+            if handle.offset == offset:
+                problem = f"offset {offset:,} of fd {descriptor.fd} is already registered"
+                self._refuse(8002, "Q1", problem + _at(self._made_at(handle)))
         self._check_room(file)
         return SharedRange(file, offset, size)
 
-    def _check_form(self, given: HtpMemDescriptor) -> None:
-        if not isinstance(given, HtpMemDescriptor):
-            self.fail(8000, finding("Q6", "this is not a memory descriptor", _REGISTER))
-        numbers = (given.data_type, given.fd, given.mem_type, given.htp_type)
-        sizes = (given.total_size, given.offset, *given.dimensions)
+    def _check_form(self, descriptor: HtpMemDescriptor) -> None:
+        if not isinstance(descriptor, HtpMemDescriptor):
+            self._refuse(8000, "Q6", "this is not a memory descriptor")
+        numbers = (descriptor.data_type, descriptor.fd, descriptor.mem_type, descriptor.htp_type)
+        sizes = (descriptor.total_size, descriptor.offset, *descriptor.dimensions)
         if not all(isinstance(number, int) for number in (*numbers, *sizes)):
-            self.fail(8000, finding("Q6", "a field of the descriptor is not a number", _REGISTER))
+            self._refuse(8000, "Q6", "a field of the descriptor is not a number")
 
-    def _check_type(self, given: HtpMemDescriptor) -> None:
-        if given.mem_type not in (MemRegisterType.ION, MemRegisterType.CUSTOM):
-            what = f"memory of type {given.mem_type} cannot be registered with the HTP backend"
-            self.fail(8005, finding("Q4", what, _REGISTER))
-        custom = given.mem_type == MemRegisterType.CUSTOM
-        if given.offset and not custom:  # the C descriptor of ION has no field for it
-            what = f"offset {given.offset:,} is given with memory of type ION, which has no offset"
-            what += "; register it as CUSTOM with SHARED_BUFFER"
-            self.fail(8005, finding("Q4", what, _REGISTER, need=0, given=given.offset))
-        if custom and given.htp_type != HtpMemType.SHARED_BUFFER:
-            what = f"HTP memory of type {given.htp_type} is not allowed for inputs and outputs"
-            self.fail(8005, finding("Q4", what, _REGISTER))
+    def _check_type(self, descriptor: HtpMemDescriptor) -> None:
+        kind, offset = descriptor.mem_type, descriptor.offset
+        if kind not in (MemRegisterType.ION, MemRegisterType.CUSTOM):
+            problem = f"memory of type {kind} cannot be registered with the HTP backend"
+            self._refuse(8005, "Q4", problem)
+        if kind == MemRegisterType.ION and offset:  # its C descriptor has no field for an offset
+            problem = (
+                f"offset {offset:,} is given with memory of type ION, which has no offset; "
+                "register it as CUSTOM with SHARED_BUFFER"
+            )
+            self._refuse(8005, "Q4", problem, need=0, given=offset)
+        if kind == MemRegisterType.CUSTOM and descriptor.htp_type != HtpMemType.SHARED_BUFFER:
+            allowed = "is not allowed for inputs and outputs"
+            self._refuse(8005, "Q4", f"HTP memory of type {descriptor.htp_type} {allowed}")
 
-    def _size(self, given: HtpMemDescriptor) -> int:
+    def _size(self, descriptor: HtpMemDescriptor) -> int:
         """Return the size of the tensor; a scalar is described as one dimension of 1."""
-        if not given.dimensions or not all(0 < size < 1 << 40 for size in given.dimensions):
-            shape = "x".join(map(str, given.dimensions[:8])) or "without dimensions"
-            what = f"the shape is {shape}; every dimension must be set and above 0"
-            self.fail(8004, finding("Q3", what, _REGISTER))
-        size = tensor_bytes(given.dimensions, given.data_type)
+        dimensions, data_type = descriptor.dimensions, descriptor.data_type
+        if not dimensions or not all(0 < size < 1 << 40 for size in dimensions):
+            shape = "x".join(map(str, dimensions[:8])) or "without dimensions"
+            problem = f"the shape is {shape}; every dimension must be set and above 0"
+            self._refuse(8004, "Q3", problem)
+        size = tensor_bytes(dimensions, data_type)
         if size is None:
-            what = f"data type {given.data_type:#x} has no known size"
-            self.fail(8000, finding("Q6", what, _REGISTER))
+            self._refuse(8000, "Q6", f"data type {data_type:#x} has no known size")
         return size
 
-    def _check_place(self, given: HtpMemDescriptor, offset: int, size: int, room: int) -> None:
+    def _check_place(self, descriptor: HtpMemDescriptor, offset: int, size: int, room: int) -> None:
+        """Raise a QNN error unless the tensor lies inside the buffer, at an aligned offset."""
+        fd, total, end = descriptor.fd, descriptor.total_size, offset + size
         if offset < 0:
-            what = f"offset {offset:,} lies before the buffer"
-            self.fail(8004, finding("Q3", what, _REGISTER, need=0, given=offset))
+            problem = f"offset {offset:,} lies before the buffer"
+            self._refuse(8004, "Q3", problem, need=0, given=offset)
         if offset % self._alignment:
-            what = f"offset {offset:,} is not a multiple of {self._alignment}"
-            self.fail(8004, finding("Q3", what, _REGISTER, need=self._alignment, given=offset))
-        if given.mem_type == MemRegisterType.CUSTOM:
-            if given.total_size <= 0:
-                what = f"the total size in the descriptor is {given.total_size:,}; CUSTOM memory "
-                what += f"needs the size of the whole buffer, and fd {given.fd} has {room:,} bytes"
-                need, total = offset + size, given.total_size
-                self.fail(8004, finding("Q3", what, _REGISTER, need=need, given=total))
-            if given.total_size > room:
-                what = (
-                    f"the descriptor states {given.total_size:,} bytes, but fd {given.fd} has "
-                    f"{room:,}"
+            problem = f"offset {offset:,} is not a multiple of {self._alignment}"
+            self._refuse(8004, "Q3", problem, need=self._alignment, given=offset)
+        if descriptor.mem_type == MemRegisterType.CUSTOM:
+            if total <= 0:
+                problem = (
+                    f"the total size in the descriptor is {total:,}; CUSTOM memory needs the "
+                    f"size of the whole buffer, and fd {fd} has {room:,} bytes"
                 )
-                self.fail(8004, finding("Q3", what, _REGISTER, need=given.total_size, given=room))
-            room = given.total_size
-        if offset + size > room:
-            what = (
-                f"{size:,} bytes at offset {offset:,} exceed the buffer by "
-                f"{offset + size - room:,} bytes"
-            )
-            self.fail(8004, finding("Q3", what, _REGISTER, need=offset + size, given=room))
+                self._refuse(8004, "Q3", problem, need=end, given=total)
+            if total > room:
+                problem = f"the descriptor states {total:,} bytes, but fd {fd} has {room:,}"
+                self._refuse(8004, "Q3", problem, need=total, given=room)
+            room = total
+        if end > room:
+            excess = f"exceed the buffer by {end - room:,} bytes"
+            problem = f"{size:,} bytes at offset {offset:,} {excess}"
+            self._refuse(8004, "Q3", problem, need=end, given=room)
 
     def _check_room(self, file: SharedFile) -> None:
         """Raise a QNN error if the process domain is full; a file counts once, not per tensor."""
@@ -357,9 +356,14 @@ class MemRegistry:
             return
         need, left = round_up(file.size, PAGE), self._room - self.mapped_bytes
         if need > left:
-            what = f"fd {file.fd} needs {need:,} bytes of the process domain"
-            what += f", but only {max(0, left):,} are left"
-            self.fail(8003, finding("Q2", what, _REGISTER, need=need, given=self._room))
+            problem = f"fd {file.fd} needs {need:,} bytes of the process domain"
+            problem += f", but only {max(0, left):,} are left"
+            self._refuse(8003, "Q2", problem, need=need, given=self._room)
+
+    def _refuse(
+        self, code: int, rule: str, problem: str, need: int | None = None, given: int | None = None
+    ) -> NoReturn:
+        self.fail(code, finding(rule, problem, _REGISTER, need=need, given=given))
 
 
 def _at(line: str | None, done: str = "") -> str:
@@ -400,8 +404,8 @@ class RpcHeap:
     def add(self, buffer: SharedBuffer) -> None:
         """Count a buffer as a leak until it is freed."""
         what = f"a buffer of {buffer.size:,} bytes"
-        made = of_process().part("buffer", "Q15", what, never="was never freed")
-        buffer.when_freed(lambda _: made.freed())
+        resource = of_process().part("buffer", "Q15", what, never="was never freed")
+        buffer.when_freed(lambda _: resource.freed())
 
     def freed_again(self, buffer: SharedBuffer) -> None:
         """Report a second free to all living backends.
@@ -411,12 +415,12 @@ class RpcHeap:
         place = buffer.freed_at.split(": ", 1)[0]
         where = f" at {place}" if place else ""
         what = f"the buffer of {buffer.size:,} bytes was already freed{where}"
-        found = finding("Q15", what, _RPC_FREE)
-        living = [one for one in self._listeners if not one.is_freed]
-        for one in living or list(self._listeners):
-            one.note(found)
+        again = finding("Q15", what, _RPC_FREE)
+        living = [listener for listener in self._listeners if not listener.is_freed]
+        for listener in living or list(self._listeners):
+            listener.note(again)
         if not living:
-            note_freed_twice(found)
+            note_freed_twice(again)
 
 
 HEAP = RpcHeap()

@@ -77,8 +77,8 @@ class _Stage:
 
     def give(self, handle: object, tensor: QnnTensor | None = None) -> None:
         """Execute with a handle for one tensor, by default the first."""
-        one = tensor or self.first
-        one.mem_type, one.mem_handle = TensorMemType.MEMHANDLE, handle
+        changed = tensor or self.first
+        changed.mem_type, changed.mem_handle = TensorMemType.MEMHANDLE, handle
         self.execute()
 
     def execute(self) -> None:
@@ -197,7 +197,7 @@ def _freed_twice(s: _Stage) -> None:
 
 
 def _total(graph: HtpGraph) -> int:
-    return round_up(packed_offsets(one.nbytes for one in graph.tensors)[1], PAGE)
+    return round_up(packed_offsets(tensor.nbytes for tensor in graph.tensors)[1], PAGE)
 
 
 def _ask_register(graph: HtpGraph, memory: str = "buffer", **changes: Any) -> list[Call]:
@@ -214,19 +214,21 @@ def _ask_register(graph: HtpGraph, memory: str = "buffer", **changes: Any) -> li
 
 
 def _raw(tensor: TensorInfo, **changes: Any) -> CallTensor:
-    given = CallTensor(int(TensorMemType.RAW), tensor.nbytes, tensor.nbytes)
-    return msgspec.structs.replace(given, **changes)
+    plain = CallTensor(int(TensorMemType.RAW), tensor.nbytes, tensor.nbytes)
+    return msgspec.structs.replace(plain, **changes)
 
 
 def _handle(number: int | str) -> CallTensor:
     return CallTensor(int(TensorMemType.MEMHANDLE), handle=number)
 
 
-def _ask_execute(graph: HtpGraph, given: CallTensor | None = None, position: int = 0) -> list[Call]:
+def _ask_execute(
+    graph: HtpGraph, memory: CallTensor | None = None, position: int = 0
+) -> list[Call]:
     """Return an execute call; if `given`, it replaces the memory of one tensor."""
     tensors = {tensor.id: _raw(tensor) for tensor in graph.tensors}
-    if given is not None:
-        tensors[graph.tensors[position].id] = given
+    if memory is not None:
+        tensors[graph.tensors[position].id] = memory
     return [ExecuteCall(graph.name, tensors)]
 
 

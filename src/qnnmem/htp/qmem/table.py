@@ -308,18 +308,18 @@ def run_row(
 ) -> RanRow:
     """Return the results of one combination: load, execute twice, free in the right order."""
     registry = MemRegistry()
-    with ExitStack() as made:
-        made.callback(registry.free)
+    with ExitStack() as cleanup:
+        cleanup.callback(registry.free)
         layer = IoLayer(graph, compute, registry, prepared)
-        made.callback(layer.close)
-        memory = _client_memory(graph, inputs, executed, registry, made)
+        cleanup.callback(layer.close)
+        memory = _client_memory(graph, inputs, executed, registry, cleanup)
         digest, ran = hashlib.sha256(), []
         for _ in range(INFERENCES):
             once = layer.execute(memory, memory)
             ran.append(once)
             for tensor in graph.outputs:
-                given = memory[tensor.name]
-                view = given.view if isinstance(given, MemHandle) else memoryview(given)
+                held = memory[tensor.name]
+                view = held.view if isinstance(held, MemHandle) else memoryview(held)
                 digest.update(view[: tensor.nbytes])
         at_load = layer.reserved_at_load
     return RanRow(
@@ -328,7 +328,9 @@ def run_row(
         reserved_at_load=at_load,
         inferences=tuple(ran),
         sha256=digest.hexdigest(),
-        findings=tuple(QmemFinding(one.rule, one.sentence) for one in registry.findings),
+        findings=tuple(
+            QmemFinding(finding.rule, finding.sentence) for finding in registry.findings
+        ),
     )
 
 
@@ -337,7 +339,7 @@ def _client_memory(
     inputs: Mapping[str, bytes],
     executed: IoMode,
     registry: MemRegistry,
-    made: ExitStack,
+    cleanup: ExitStack,
 ) -> dict[str, Any]:
     """Return an application's memory by tensor: plain buffers, or handles into a shared buffer."""
     if executed is IoMode.RAW:
@@ -348,16 +350,18 @@ def _client_memory(
     places, end = packed_offsets(tensor.nbytes for tensor in graph.tensors)
     offsets = {tensor.name: at for tensor, at in zip(graph.tensors, places, strict=True)}
     buffer = SharedBuffer(end)
-    made.callback(buffer.close)
+    cleanup.callback(buffer.close)
     for name, blob in inputs.items():
         buffer.view[offsets[name] : offsets[name] + len(blob)] = blob
     handles = registry.register(
         [
-            HtpMemDescriptor.inside(buffer, one.dimensions, one.data_type, offsets[one.name])
-            for one in graph.tensors
+            HtpMemDescriptor.inside(
+                buffer, tensor.dimensions, tensor.data_type, offsets[tensor.name]
+            )
+            for tensor in graph.tensors
         ]
     )
-    made.callback(registry.deregister, handles)
+    cleanup.callback(registry.deregister, handles)
     return dict(zip(offsets, handles, strict=True))
 
 
@@ -369,18 +373,18 @@ def made_up_inputs(graph: HtpGraph, seed: int) -> dict[str, bytes]:
     import numpy
 
     random = numpy.random.default_rng(seed)
-    made = {}
+    inputs = {}
     for tensor in graph.inputs:
         kind = tensor.data_type.name
         if kind.startswith("FLOAT"):
             numbers = random.standard_normal(tensor.dimensions)
-            made[tensor.name] = numbers.astype(numpy_type(tensor)).tobytes()
+            inputs[tensor.name] = numbers.astype(numpy_type(tensor)).tobytes()
         elif "FIXED" in kind:
-            made[tensor.name] = random.bytes(tensor.nbytes)
+            inputs[tensor.name] = random.bytes(tensor.nbytes)
         else:
             ones = random.integers(0, 2, tensor.dimensions)
-            made[tensor.name] = ones.astype(numpy_type(tensor)).tobytes()
-    return made
+            inputs[tensor.name] = ones.astype(numpy_type(tensor)).tobytes()
+    return inputs
 
 
 def _only_graph(path: Path) -> HtpGraph:
@@ -460,12 +464,12 @@ def qmem_of_file(
         target = compile_target(path, soc)
         return _of_model(path, target, options, run, misuse, worker, progress, ends)
     qmem = qmem_of(context, stored_bill(path, soc, context))
-    made: tuple[MisuseAnswer, ...] = ()
+    mistakes: tuple[MisuseAnswer, ...] = ()
     if misuse:
-        made = _misuses(path, context, soc, worker, progress, ends)
+        mistakes = _misuses(path, context, soc, worker, progress, ends)
     if not run:
         no_run = _no_run(path, context, soc)
-        return QmemTable(structs.replace(qmem, misuses=made), no_run)
+        return QmemTable(structs.replace(qmem, misuses=mistakes), no_run)
     if not is_binary_itself(path):
         raise UsageError(chain_words(f"{path}: ", _OF_BINARY))
     model_id = load_target(path, context, soc)
@@ -474,7 +478,7 @@ def qmem_of_file(
     with given_or_own(worker) as used:
         both = {IoMode.RAW: path, IoMode.MEMHANDLE: path}
         ran = run_rows(both, model_id, worker=used, deadline=ends, progress=progress)
-    return QmemTable(structs.replace(qmem, run=ran, misuses=made))
+    return QmemTable(structs.replace(qmem, run=ran, misuses=mistakes))
 
 
 def _misuses(
@@ -546,7 +550,7 @@ def _of_model(
         for mode in IoMode if run else (IoMode.RAW,):
             binary = binaries[mode] = Path(folder, f"{mode.value}.bin")
             wanted = replace(options, memhandle=mode is IoMode.MEMHANDLE)
-            made = measure(
+            measured = measure(
                 *(path, soc, wanted),
                 output=binary,
                 worker=used,
@@ -554,10 +558,10 @@ def _of_model(
                 deadline=ends,
                 try_cures=True,
             )
-            if isinstance(made, CompileFailure):
-                return made
+            if isinstance(measured, CompileFailure):
+                return measured
             if mode is IoMode.RAW:
-                qmem = qmem_of(made.compiled.context, made.bill)
+                qmem = qmem_of(measured.compiled.context, measured.bill)
         ran = None
         mistakes: tuple[MisuseAnswer, ...] = ()
         if misuse:

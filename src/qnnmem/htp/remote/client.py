@@ -19,7 +19,7 @@ import msgspec
 from qnnmem.child import end, kill_group
 from qnnmem.deadline import Deadline
 from qnnmem.errors import NoCompiler, OutputError, UsageError, WorkerError, WorkerLost
-from qnnmem.htp.installed import Command, Library, show_command
+from qnnmem.htp.library import Command, Library, show_command
 from qnnmem.htp.log import LogLine
 from qnnmem.htp.remote.files import Parcel, pack, with_paths
 from qnnmem.htp.remote.messages import (
@@ -227,8 +227,8 @@ class Connection(PipeEnd):
     def _sentence(self, what: str) -> str:
         self._threads[1].join(0.5)
         words = f"the HTP worker {show_command(self.command)} {what}"
-        said = _last_line(self._said) or _last_line(self._noise)
-        return f"{words}; last line of its output: {said}" if said else words
+        last = _last_line(self._said) or _last_line(self._noise)
+        return f"{words}; last line of its output: {last}" if last else words
 
     def _read(self) -> None:
         """Read frames from the pipe until it ends."""
@@ -307,8 +307,8 @@ def _ended(status: int | None) -> str:
 
 def _last_line(text: bytes) -> str:
     lines = [line.strip() for line in text.decode("utf-8", "replace").splitlines()]
-    found = [printable(line) for line in lines if line]
-    return found[-1][:_SHOWN] if found else ""
+    shown = [printable(line) for line in lines if line]
+    return shown[-1][:_SHOWN] if shown else ""
 
 
 _PARKED: dict[Command, Connection] = {}
@@ -445,7 +445,7 @@ class RemoteLibrary:
         self, connection: Connection, parcel: Parcel, missing: list[str], watch: Watch
     ) -> None:
         total, done = sum(parcel.files[digest].name.size for digest in missing), 0
-        told = 0.0
+        reported = 0.0
         for digest in missing:
             file = parcel.files[digest]
             connection.send(SendFile(file.name, file.keep))
@@ -454,8 +454,8 @@ class RemoteLibrary:
                     break
                 connection.send(FilePart(), part)
                 done += len(part)
-                if watch.progress is not None and time.monotonic() - told > _PAUSE_S:
-                    told = time.monotonic()
+                if watch.progress is not None and time.monotonic() - reported > _PAUSE_S:
+                    reported = time.monotonic()
                     watch.progress(Tick(watch.seconds, None, None, (done, total)))
             _expect(connection, Stored)
         watch.restart()  # the limit is for the library
@@ -560,20 +560,20 @@ class _Answer:
 
     def _checked(self, message: RemoteOutcome) -> RequestOutcome:
         """Return the outcome with local paths and names; its reply must have the expected type."""
-        found = message.outcome
+        outcome = message.outcome
         output = self._parcel.output
         here = message.out if output is None else str(output.parent)
         names = {message.out: here, f"{message.root}/": ""}
         self._pass_on_log(names)
-        reply = None if found.reply is None else self._here(found.reply)
-        if found.is_done and not isinstance(reply, self._request.reply):
+        reply = None if outcome.reply is None else self._here(outcome.reply)
+        if outcome.is_done and not isinstance(reply, self._request.reply):
             raise self._connection.nonsense()
         return replace(
-            found,
+            outcome,
             reply=reply,
-            sentence=_renamed(found.sentence, names),
-            log=tuple(LogLine(_renamed(line.text, names), line.level) for line in found.log),
-            tail=tuple(_renamed(line, names) for line in found.tail),
+            sentence=_renamed(outcome.sentence, names),
+            log=tuple(LogLine(_renamed(line.text, names), line.level) for line in outcome.log),
+            tail=tuple(_renamed(line, names) for line in outcome.tail),
         )
 
     def _here(self, reply: Reply) -> Reply:

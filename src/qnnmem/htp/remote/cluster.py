@@ -63,10 +63,10 @@ class ClusterModel:
         if "error" in answer:
             raise WorkerError(f"a worker of the cluster cannot compile: {answer['error']}")
         value = _renamed(answer["value"], str(answer["model"]), str(self._path))
-        found = from_kept(kind, value)
-        if found is None:
+        result = from_kept(kind, value)
+        if result is None:
             raise not_understood()
-        return found
+        return result
 
     def _once(
         self, contents: Mapping[str, bytes], task: Callable[..., object], wish: tuple[object, ...]
@@ -89,14 +89,14 @@ def not_understood() -> WorkerError:
     return WorkerError("a worker of the cluster sent an unreadable message")
 
 
-def _renamed(value: Any, there: str, here: str) -> Any:
+def _renamed(value: Any, old: str, new: str) -> Any:
     """Return an answer with the local path of the model in place of the worker's path."""
     if isinstance(value, str):
-        return value.replace(there, here)
+        return value.replace(old, new)
     if isinstance(value, dict):
-        return {key: _renamed(one, there, here) for key, one in value.items()}
+        return {key: _renamed(entry, old, new) for key, entry in value.items()}
     if isinstance(value, tuple | list):
-        return type(value)(_renamed(one, there, here) for one in value)
+        return type(value)(_renamed(entry, old, new) for entry in value)
     return value
 
 

@@ -59,8 +59,8 @@ _ROOM = 16 << 20  # bytes that must stay free on the disk
 class FileStore:
     """Files stored by content hash in a folder, with a limit on their total size."""
 
-    def __init__(self, folder: Path, most: int) -> None:
-        self.folder, self._most = folder, most
+    def __init__(self, folder: Path, limit: int) -> None:
+        self.folder, self._most = folder, limit
         try:
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         except OSError as exc:
@@ -86,9 +86,9 @@ class FileStore:
             os.link(held, self.folder / held.name)
         self.trim()
 
-    def trim(self, most: int | None = None) -> None:
+    def trim(self, limit: int | None = None) -> None:
         """Remove the least recently used files until the total is within the limit."""
-        left = self._most if most is None else most
+        left = self._most if limit is None else limit
         for _, size, path in sorted(self._kept(), reverse=True):
             left -= size
             if left < 0:
@@ -96,24 +96,24 @@ class FileStore:
                     path.unlink()
 
     def _kept(self) -> list[tuple[int, int, Path]]:
-        found = []
+        kept = []
         with suppress(OSError), os.scandir(self.folder) as entries:
             for entry in entries:
                 with suppress(OSError):
                     if is_digest(entry.name) and entry.is_file(follow_symlinks=False):
                         state = entry.stat(follow_symlinks=False)
-                        found.append((state.st_mtime_ns, state.st_size, Path(entry.path)))
-        return found
+                        kept.append((state.st_mtime_ns, state.st_size, Path(entry.path)))
+        return kept
 
     def make_room(self, size: int) -> None:
         """Free disk space for a file; raise OutputError if emptying the store is not enough."""
-        kept = sum(one.stat().st_size for one in self.folder.iterdir() if one.is_file())
-        for most in (None, 0):
+        kept = sum(file.stat().st_size for file in self.folder.iterdir() if file.is_file())
+        for limit in (None, 0):
             free = shutil.disk_usage(self.folder).free
             if free >= size + _ROOM:
                 return
             if free + kept >= size + _ROOM:  # else deleting files does not help
-                self.trim(most)
+                self.trim(limit)
         free = shutil.disk_usage(self.folder).free
         if free < size + _ROOM:
             has, needs = format_size(max(0, free - _ROOM)), format_size(size)
@@ -310,8 +310,8 @@ def _packed_weights(
 ) -> dict[str, Path]:
     from qnnmem.loader.onnx import weight_files
 
-    found = weight_files(request.model, request.folder)
-    return {name: parcel.add(file) for name, file in found.items() if file.is_file()}
+    weights = weight_files(request.model, request.folder)
+    return {name: parcel.add(file) for name, file in weights.items() if file.is_file()}
 
 
 def _packed_samples(parcel: Parcel, request: QuantizeRequest) -> tuple[Sample, ...] | None:
@@ -322,13 +322,13 @@ def _packed_samples(parcel: Parcel, request: QuantizeRequest) -> tuple[Sample, .
     if request.calibration is None:
         return None
     inputs = list(model_inputs(request.model))
-    made = []
+    samples = []
     for sample in find_samples(request.calibration, inputs, request.here or _NOWHERE):
         read_sample(sample, inputs)
-        made.append(
+        samples.append(
             tuple((name, Path(f"{parcel.add(file)}{file.suffix.lower()}")) for name, file in sample)
         )
-    return tuple(made)
+    return tuple(samples)
 
 
 # --- The worker -----------------------------------------------------------------------------------
@@ -409,8 +409,8 @@ def unpack(request: RemoteRequest, folder: RequestFolder) -> RemoteRequest:
             _placed_tensors(call, folder) if isinstance(call, ExecuteCall) else call
             for call in request.calls
         ]
-    made: RemoteRequest = msgspec.structs.replace(request, **changes)
-    return made
+    placed: RemoteRequest = msgspec.structs.replace(request, **changes)
+    return placed
 
 
 def _placed_tensors(call: ExecuteCall, folder: RequestFolder) -> ExecuteCall:
@@ -478,7 +478,7 @@ def _placed_samples(
         return None
     if sum(map(len, samples)) > MAX_FILES:
         raise Damaged("has too many samples")
-    made = []
+    placed = []
     for number, sample in enumerate(samples):
         files = []
         for position, (name, path) in enumerate(sample):
@@ -486,5 +486,5 @@ def _placed_samples(
                 raise Damaged("has a sample with an unsupported file suffix")
             target = folder.root / "samples" / f"{number}-{position}{path.suffix}"
             files.append((name, folder.place(path.name.removesuffix(path.suffix), target)))
-        made.append(tuple(files))
-    return tuple(made)
+        placed.append(tuple(files))
+    return tuple(placed)

@@ -184,9 +184,9 @@ class PipeEnd:
         self._silence_s, self._heard = silence_s, time.monotonic()
         self._waits = False  # True while the reader waits for space in the queue
 
-    def _queue_frames(self, stream: Readable, most: int) -> Iterator[None]:
+    def _queue_frames(self, stream: Readable, limit: int) -> Iterator[None]:
         """Queue incoming frames until the pipe ends; yield before each frame except heartbeats."""
-        while (frame := read_raw(stream, most)) is not None:
+        while (frame := read_raw(stream, limit)) is not None:
             self._heard = time.monotonic()
             if frame[0] != _BEAT:
                 yield

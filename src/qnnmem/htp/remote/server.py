@@ -21,7 +21,7 @@ from typing import BinaryIO
 import msgspec
 
 from qnnmem.errors import Damaged, NoCompiler, OutputError, QnnMemError
-from qnnmem.htp.installed import installed_library
+from qnnmem.htp.library import installed_library
 from qnnmem.htp.remote.files import (
     FileStore,
     IncomingFile,
@@ -133,11 +133,11 @@ class Server(PipeEnd):
         """Send the greeting; return False if no request can be served."""
         hello = WorkerHello(PROTOCOL, __version__)
         try:
-            found = installed_library()
+            library = installed_library()
         except NoCompiler as exc:
             hello = WorkerHello(PROTOCOL, __version__, missing=str(exc))
         else:
-            words = (found.package_version, found.onnxruntime_version, str(found.folder))
+            words = (library.package_version, library.onnxruntime_version, str(library.folder))
             limits = self._limits.time_limit_s, self._limits.memory_limit
             hello = WorkerHello(PROTOCOL, __version__, words, "", *limits)
         try:
@@ -240,24 +240,26 @@ class Server(PipeEnd):
             return  # part of a refused file
         self._incoming.take(part)
         if self._incoming.is_whole:
-            made = self._incoming.finish()
+            file = self._incoming.finish()
             self._incoming = None
             if self._keeps:
-                self._store.keep(made)
+                self._store.keep(file)
             self._send(Stored())
 
     def _ask(self, ask: Ask, folder: RequestFolder, worker: Worker) -> None:
         """Serve one request; its folder is removed before its outcome is sent."""
         self._drop()
         self._busy = True
-        most = self._limits.memory_limit
+        largest = self._limits.memory_limit
         try:
             folder.make()
             log = folder.root / "log.txt" if ask.log else None
             outcome = worker.ask(
                 unpack(ask.request, folder),
                 time_limit_s=min(ask.time_limit_s, self._limits.time_limit_s),
-                memory_limit=most if ask.memory_limit is None else min(ask.memory_limit, most),
+                memory_limit=largest
+                if ask.memory_limit is None
+                else min(ask.memory_limit, largest),
                 stop_at=None if ask.stop_at is None else ask.stop_at.encode(),
                 log_file=log,
                 progress=self._tick,
@@ -280,14 +282,14 @@ class Server(PipeEnd):
         self, outcome: RequestOutcome, folder: RequestFolder, log: Path | None
     ) -> RemoteOutcome:
         """Send the files of an outcome; return the outcome with file names in place of paths."""
-        made: list[Path] = []
+        files: list[Path] = []
 
         def named(path: Path) -> Path:
-            made.append(path)
+            files.append(path)
             return Path(path.name)
 
         reply = None if outcome.reply is None else with_paths(outcome.reply, named)
-        for path in dict.fromkeys(made):
+        for path in dict.fromkeys(files):
             self._send_file(path, name=path.name)
         for path in sorted(folder.shared.iterdir()):
             self._send_file(path, shared=int(path.name))
@@ -303,5 +305,7 @@ class Server(PipeEnd):
 
 def server_limits(time_limit_s: float, memory_limit: int | None) -> ServerLimits:
     """Return the limits of a server: the given limits, capped by the machine's memory."""
-    most = default_memory_limit()
-    return ServerLimits(time_limit_s, most if memory_limit is None else min(memory_limit, most))
+    largest = default_memory_limit()
+    return ServerLimits(
+        time_limit_s, largest if memory_limit is None else min(memory_limit, largest)
+    )

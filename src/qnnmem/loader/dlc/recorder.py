@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from qnnmem.errors import Refused
-from qnnmem.qnn.abi import UNDEFINED, COpConfig, CScaleOffset, CTensor, CVersion, WholeInterface
+from qnnmem.qnn.abi import UNDEFINED, BackendInterface, COpConfig, CScaleOffset, CTensor, CVersion
 from qnnmem.qnn.enums import DataType, TensorType
 from qnnmem.qnn.graph import STATIC, ComposedGraph, ComposedOp, ComposedTensor
 from qnnmem.qnn.tensor import (
@@ -169,7 +169,7 @@ class Recorder:
     def __init__(self, *, with_data: bool) -> None:
         self.seen = Composition(with_data=with_data)
         self._next = 0
-        self.interface = WholeInterface(_LPAI, b"recorder", CVersion(2, 40, 0), CVersion(1, 0, 0))
+        self.interface = BackendInterface(_LPAI, b"recorder", CVersion(2, 40, 0), CVersion(1, 0, 0))
         self._functions = functions = FunctionTable(self.interface.table, self.seen)
         functions.put(0, (c_uint32,), lambda _key: NOT_SUPPORTED)
         functions.put(7, (c_void_p, COpConfig), lambda _backend, _op: OK)
@@ -303,7 +303,7 @@ class _BareTable(Structure):
 
 
 def compose_library(
-    path: Path, interface: WholeInterface, backend: c_void_p, context: c_void_p
+    path: Path, interface: BackendInterface, backend: c_void_p, context: c_void_p
 ) -> int:
     """Return the code of a library's `QnnModel_composeGraphs`; 0 is success."""
     try:
