@@ -148,9 +148,9 @@ def no_kept_results() -> Iterator[None]:
     Nor an estimate of a loader: workers that are told what to say would be believed later.
     """
     from qnnmem.htp import measure
-    from qnnmem.htp.kept import KeptAnswers
+    from qnnmem.htp.compile_cache import CompileCache
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(measure, "cache_folder", lambda: NOWHERE)
-        patch.setattr(KeptAnswers, "usual_folder", staticmethod(lambda: NOWHERE))
+        patch.setattr(CompileCache, "home_folder", staticmethod(lambda: NOWHERE))
         yield

@@ -14,7 +14,7 @@ _PROGRAM = """
 import sys
 import numpy
 from pathlib import Path
-from qnnmem.htp.library import installed_library
+from qnnmem.htp.installed import installed_library
 from qnnmem.htp.native.session import session_at, session_options
 from qnnmem.htp.requests import HtpSettings
 

@@ -14,7 +14,7 @@ import pytest
 import qnnmem
 from qnnmem.cache import NOWHERE, cache_folder, read_kept, write_kept
 from qnnmem.errors import UsageError
-from qnnmem.htp.kept import default_folder
+from qnnmem.htp.compile_cache import default_folder
 
 EXPANDUSER = os.path.expanduser
 LOG = Path(__file__).parents[1] / "examples" / "graph_limit.log"

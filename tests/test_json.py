@@ -18,7 +18,7 @@ import command_line
 import jsonschema
 import pytest
 
-from qnnmem.htp.library import library_there
+from qnnmem.htp.library import has_library
 from qnnmem.results.schema import load_schema, schema_names
 
 FOLDER = Path(__file__).parent / "json_0_1_0"
@@ -184,7 +184,7 @@ def test_json_is_valid_and_complete(
 
 
 @pytest.mark.htp
-@pytest.mark.skipif(not library_there(), reason="the QNN library is not installed")
+@pytest.mark.skipif(not has_library(), reason="the QNN library is not installed")
 @pytest.mark.parametrize("case", LIBRARY, ids=lambda case: case["name"])
 def test_json_of_the_library_is_valid_and_complete(
     case: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path

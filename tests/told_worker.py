@@ -10,7 +10,7 @@ import msgspec
 from context_writer import example_context, pack_context
 
 from qnnmem.htp.binary.context import HtpContext
-from qnnmem.htp.library import Library
+from qnnmem.htp.installed import Library
 from qnnmem.htp.log import LogLine, read_line
 from qnnmem.htp.requests import AnyRequest, CompileReply, LoadReply, RequestOutcome
 

@@ -6,7 +6,7 @@ import ctypes  # noqa: TID251  the structs of the vendor's reader
 from pathlib import Path
 from typing import Any
 
-from qnnmem.htp.library import installed_library
+from qnnmem.htp.installed import installed_library
 from qnnmem.htp.native.qnn_calls import file_view, opened_info
 from qnnmem.qnn.abi import CBinaryInfo, CGraphBlobV1, CGraphBlobV2, CTensor, CTensorV1
 

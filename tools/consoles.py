@@ -292,9 +292,9 @@ def lines(said: bytes) -> tuple[str, ...]:
 
 
 def _htp_is_here() -> bool:
-    from qnnmem.htp.library import library_there
+    from qnnmem.htp.library import has_library
 
-    return library_there()
+    return has_library()
 
 
 # --- Comparing --------------------------------------------------------------------------------

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import models
 
-from qnnmem.htp.library import library_there
+from qnnmem.htp.library import has_library
 from qnnmem.installation import package_folder
 from qnnmem.native_parts import find_compiler
 
@@ -77,7 +77,7 @@ def real_model(model: Path) -> list[Step]:
 
 def htp(model: Path) -> list[Step]:
     """Return the steps for the same model on HTP, compiled by the real library if available."""
-    if not library_there():
+    if not has_library():
         print("The real HTP library is not installed (it needs Linux x86-64 or a worker there),")
         print("so the demo reads a finished binary instead.\n")
         return finished()
@@ -174,11 +174,11 @@ def kept(name: str) -> list[str]:
 def page(*, has_model: bool) -> list[Step]:
     """Return the steps that show all results on one page."""
     names = ["plan.json", "fix.json", "vad.bin"] if has_model else []
-    names += ["vad_htp.bin", "sweep.json", "place.json", "qmem.json"] if library_there() else []
+    names += ["vad_htp.bin", "sweep.json", "place.json", "qmem.json"] if has_library() else []
     files = (
         [str(FOLDER / name) for name in names] if has_model else ["examples/keyword_spotting.csv"]
     )
-    files += [] if has_model and library_there() else ["examples/small_htp.bin"]
+    files += [] if has_model and has_library() else ["examples/small_htp.bin"]
     files.append("examples/graph_limit.log")
     where = ["-o", str(FOLDER / "report.html"), "--force"]
     return [Step("Write all results to one page; open it in a browser", ["report", *files, *where])]

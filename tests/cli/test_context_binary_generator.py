@@ -13,14 +13,15 @@ from command_line import exit_code, sentence, verb
 from qnnmem.errors import NoCompiler, OutputError, QnnMemError
 from qnnmem.htp import installed, library
 from qnnmem.htp.binary.read import read_context
-from qnnmem.htp.library import INSTALL, library_there
+from qnnmem.htp.installed import INSTALL
+from qnnmem.htp.library import has_library
 from qnnmem.htp.provoke import small_convolution, wide_softmax
 from qnnmem.lpai.binary import map_file, unpack
 from qnnmem.qnn.enums import TensorMemType
 
 run = verb("context-binary-generator")
 needs_library = pytest.mark.skipif(
-    not library_there(), reason=f"the HTP library is not here; {INSTALL}"
+    not has_library(), reason=f"the HTP library is not here; {INSTALL}"
 )
 HTP = ("--backend", "libQnnHtp.so", "--model", "small.onnx")
 LPAI = ("--backend", "lib/x86_64-linux-clang/libQnnLpai.so", "--model", "small.onnx")

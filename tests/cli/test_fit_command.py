@@ -15,7 +15,8 @@ from sliced_model import sliced
 
 from qnnmem.errors import CannotTell, OutputError, UsageError
 from qnnmem.flags import flag
-from qnnmem.htp.library import INSTALL, library_there
+from qnnmem.htp.installed import INSTALL
+from qnnmem.htp.library import has_library
 from qnnmem.results.schema import load_schema
 
 ROOT = Path(__file__).parents[2]
@@ -106,7 +107,7 @@ def test_an_output_file_is_kept_unless_forced(tmp_path: Path) -> None:
 
 
 @pytest.mark.htp
-@pytest.mark.skipif(not library_there(), reason=f"the HTP library is not here; {INSTALL}")
+@pytest.mark.skipif(not has_library(), reason=f"the HTP library is not here; {INSTALL}")
 class TestRealLibrary:
     """Models that cost nothing to compile."""
 

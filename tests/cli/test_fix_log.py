@@ -13,7 +13,7 @@ from fix_samples import wide_picture
 
 from qnnmem import lpai
 from qnnmem.errors import QnnError
-from qnnmem.htp.library import library_there
+from qnnmem.htp.library import has_library
 from qnnmem.qnn.enums import MemType
 from qnnmem.results.schema import load_schema
 
@@ -146,7 +146,7 @@ def test_the_doctor_names_the_fix() -> None:
 
 
 @pytest.mark.htp
-@pytest.mark.skipif(not library_there(), reason="the HTP library is not installed")
+@pytest.mark.skipif(not has_library(), reason="the HTP library is not installed")
 def test_a_model_that_failed_is_not_said_to_fit_as_it_is() -> None:
     """The limits of the SoC hold, so another one was broken: what the device had is asked for."""
     Path("run.log").write_text("qnn_execute_graph failed: QNN_STATUS_MEMORY_ALLOCATION_FAILED\n")

@@ -17,7 +17,7 @@ from told_worker import ToldWorker, loading
 
 from qnnmem.errors import CannotTell, LoadError, OutputError, UsageError
 from qnnmem.flags import flag
-from qnnmem.htp.library import Library
+from qnnmem.htp.installed import Library
 from qnnmem.htp.provoke import small_convolution
 from qnnmem.results.schema import load_schema
 

@@ -18,7 +18,8 @@ from command_line import exit_code, run, sentence
 from onnx import TensorProto, helper, numpy_helper
 
 from qnnmem.doctor.kb.knowledge import BUILT_IN, read_folder
-from qnnmem.htp.library import INSTALL, library_there
+from qnnmem.htp.installed import INSTALL
+from qnnmem.htp.library import has_library
 from qnnmem.targets.socs import most_tensors
 
 ROOT = Path(__file__).parents[2]
@@ -26,7 +27,7 @@ SMALL = ROOT / "examples" / "small.onnx"
 BINARY = ROOT / "examples" / "small_htp.bin"
 HTP = (
     pytest.mark.htp,
-    pytest.mark.skipif(not library_there(), reason=f"the HTP library is not here; {INSTALL}"),
+    pytest.mark.skipif(not has_library(), reason=f"the HTP library is not here; {INSTALL}"),
 )
 SOLUTIONS = {
     "founding-device-create": ("fix", "sweep", "fit", "validate"),

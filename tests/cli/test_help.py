@@ -17,7 +17,7 @@ from command_line import every_verb, exit_code, run
 
 from qnnmem.cli.examples import BY_THE_LIBRARY, ELSEWHERE, EXAMPLES
 from qnnmem.cli.verbs import SECTIONS, qnnmem
-from qnnmem.htp.library import library_there
+from qnnmem.htp.library import has_library
 
 ROOT = Path(__file__).resolve().parents[2]
 SHELL = re.compile(r"[>$&|]")  # what only a shell understands
@@ -109,7 +109,7 @@ def test_an_example_can_be_pasted(example: str) -> None:
 
 
 @pytest.mark.htp
-@pytest.mark.skipif(not library_there(), reason="the QNN library is not installed")
+@pytest.mark.skipif(not has_library(), reason="the QNN library is not installed")
 @pytest.mark.parametrize("example", examples(by_the_library=True))
 @pytest.mark.usefixtures("checkout")
 def test_an_example_for_the_library_can_be_pasted(example: str) -> None:

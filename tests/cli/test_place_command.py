@@ -14,7 +14,8 @@ from context_writer import example_context, example_graph, old_context, pack_con
 from sliced_model import sliced
 
 from qnnmem.errors import CannotTell, UsageError
-from qnnmem.htp.library import INSTALL, library_there
+from qnnmem.htp.installed import INSTALL
+from qnnmem.htp.library import has_library
 from qnnmem.results.schema import load_schema
 
 ROOT = Path(__file__).parents[2]
@@ -84,7 +85,7 @@ def test_wrong_words_are_refused(tmp_path: Path, words: list[str]) -> None:
 
 
 @pytest.mark.htp
-@pytest.mark.skipif(not library_there(), reason=f"the HTP library is not here; {INSTALL}")
+@pytest.mark.skipif(not has_library(), reason=f"the HTP library is not here; {INSTALL}")
 def test_the_real_library_is_asked(tmp_path: Path) -> None:
     """--verify replaces bounds by the library's estimates and says whether it agrees."""
     model, made = sliced(tmp_path / "m.onnx", 1741), tmp_path / "m.bin"

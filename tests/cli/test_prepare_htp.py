@@ -13,7 +13,8 @@ from told_worker import ToldWorker, done, loading
 from qnnmem.cli.output import Output
 from qnnmem.cli.prepare import show_htp
 from qnnmem.errors import MissingSoc, OutputError, UsageError
-from qnnmem.htp.library import INSTALL, library_there
+from qnnmem.htp.installed import INSTALL
+from qnnmem.htp.library import has_library
 from qnnmem.htp.measure import MeasuredModel, measure
 from qnnmem.htp.requests import RequestOutcome
 from qnnmem.options.prepare import PreparationOptions
@@ -25,7 +26,7 @@ from qnnmem.verbs.prepare import epcontext_path
 LOADED = ("Setting context 1 reserved space to 10546688", "PD 0 chosen for context 1")
 
 needs_library = pytest.mark.skipif(
-    not library_there(), reason=f"the HTP library is not here; {INSTALL}"
+    not has_library(), reason=f"the HTP library is not here; {INSTALL}"
 )
 
 

@@ -11,7 +11,8 @@ from command_line import verb
 
 from qnnmem.errors import CannotTell, OutputError
 from qnnmem.htp import provoke as recipes
-from qnnmem.htp.library import INSTALL, library_there
+from qnnmem.htp.installed import INSTALL
+from qnnmem.htp.library import has_library
 from qnnmem.htp.log import Cause, CompileLog, Refusal
 from qnnmem.htp.provoke import FailureKind, Provoked, record_of
 from qnnmem.results.provoked import Attempt
@@ -115,7 +116,7 @@ def test_a_soc_without_htp_cannot_be_told(tmp_path: Path) -> None:
 
 
 @pytest.mark.htp
-@pytest.mark.skipif(not library_there(), reason=f"the HTP library is not here; {INSTALL}")
+@pytest.mark.skipif(not has_library(), reason=f"the HTP library is not here; {INSTALL}")
 def test_a_real_failure_is_stored(tmp_path: Path) -> None:
     """The stored log holds the line that the record calls decisive."""
     assert run("op-over-vtcm", "--soc", "SM7325", "-o", tmp_path).return_value == 0

@@ -20,7 +20,8 @@ from msgspec import structs
 from qnnmem.contract.rules import QMEM, rules
 from qnnmem.errors import LoadError, OutputError, UsageError
 from qnnmem.flags import flag
-from qnnmem.htp.library import INSTALL, library_there
+from qnnmem.htp.installed import INSTALL
+from qnnmem.htp.library import has_library
 from qnnmem.htp.provoke import small_convolution
 from qnnmem.htp.qmem.misuse import MISUSES
 from qnnmem.report import qmem as report
@@ -29,7 +30,7 @@ from qnnmem.results.schema import load_schema
 ROOT = Path(__file__).parents[2]
 HEAVY = {"numpy", "onnx", "onnxruntime", "onnxruntime_qnn", "rich", "tflite", "ctypes"}
 needs_library = pytest.mark.skipif(
-    not library_there(), reason=f"the HTP library is not here; {INSTALL}"
+    not has_library(), reason=f"the HTP library is not here; {INSTALL}"
 )
 
 
@@ -145,7 +146,7 @@ def test_mistakes_are_made_without_the_library(
     binary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The contract's answers are shown, and that the library is not asked; the schema holds."""
-    monkeypatch.setattr("qnnmem.htp.qmem.table.library_there", lambda: False)
+    monkeypatch.setattr("qnnmem.htp.qmem.table.has_library", lambda: False)
     text = run(binary, "--misuse", "-v").stdout
     assert (
         f"{len(MISUSES)} mistakes, with the answers of the contract and of the library, which"
@@ -223,7 +224,7 @@ def test_rows_are_carried_out_only_where_the_library_is(
     binary: Path, monkeypatch: pytest.MonkeyPatch, here: bool
 ) -> None:
     """Elsewhere a command that works is recommended, and it is said where the other does."""
-    monkeypatch.setattr("qnnmem.htp.qmem.table.library_there", lambda: here)
+    monkeypatch.setattr("qnnmem.htp.qmem.table.has_library", lambda: here)
     words, note = recommended(binary)
     assert ("--run" in words) is here
     assert ("--run executes the four combinations" in note and "Linux x86-64" in note) is not here
@@ -249,7 +250,7 @@ def test_rows_that_cannot_be_carried_out_are_not_recommended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str
 ) -> None:
     """Not even where the library is; the note says why."""
-    monkeypatch.setattr("qnnmem.htp.qmem.table.library_there", lambda: True)
+    monkeypatch.setattr("qnnmem.htp.qmem.table.has_library", lambda: True)
     context, path = example_context(), tmp_path / "model.bin"
     if case == "two graphs":
         (graph,) = context.graphs
@@ -272,7 +273,7 @@ def test_a_range_is_not_sent_to_a_library_that_is_not_here(
 ) -> None:
     """`fit` says where --load works."""
     for here in (True, False):
-        monkeypatch.setattr("qnnmem.htp.fit.library_there", lambda here=here: here)
+        monkeypatch.setattr("qnnmem.htp.fit.has_library", lambda here=here: here)
         text = command_line.run("fit", binary, "--budget", "pd=12690000").stdout
         assert "--load gets the exact size from the library" in text
         assert ("from the library, on Linux x86-64" in text) is not here

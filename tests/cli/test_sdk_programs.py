@@ -15,11 +15,12 @@ import numpy as np
 import pytest
 from command_line import exit_code, run, sentence
 
-from qnnmem.htp.library import INSTALL, library_there
+from qnnmem.htp.installed import INSTALL
+from qnnmem.htp.library import has_library
 
 ROOT = Path(__file__).parents[2]
 NEEDS_LIBRARY = pytest.mark.skipif(
-    not library_there(), reason=f"the HTP library is not here; {INSTALL}"
+    not has_library(), reason=f"the HTP library is not here; {INSTALL}"
 )
 
 

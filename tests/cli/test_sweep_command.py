@@ -15,7 +15,8 @@ from sliced_model import sliced
 from qnnmem.cli.verbs import qnnmem
 from qnnmem.errors import QnnMemError
 from qnnmem.htp import sweep as sweeps
-from qnnmem.htp.library import INSTALL, library_there
+from qnnmem.htp.installed import INSTALL
+from qnnmem.htp.library import has_library
 from qnnmem.report import sweep as report
 from qnnmem.results.schema import load_schema
 
@@ -124,7 +125,7 @@ def test_until_needs_a_search(tmp_path: Path) -> None:
 
 
 @pytest.mark.htp
-@pytest.mark.skipif(not library_there(), reason=f"the HTP library is not here; {INSTALL}")
+@pytest.mark.skipif(not has_library(), reason=f"the HTP library is not here; {INSTALL}")
 class TestRealLibrary:
     """Compiles of a model that costs nothing to compile."""
 

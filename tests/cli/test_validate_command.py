@@ -12,7 +12,8 @@ import pytest
 from command_line import exit_code, run, sentence
 from onnx import TensorProto, helper
 
-from qnnmem.htp.library import INSTALL, library_there
+from qnnmem.htp.installed import INSTALL
+from qnnmem.htp.library import has_library
 from qnnmem.quiet_onnxruntime import import_onnxruntime
 from qnnmem.results.schema import load_schema
 
@@ -88,7 +89,7 @@ def refused_model(folder: Path) -> Path:
 
 
 @pytest.mark.htp
-@pytest.mark.skipif(not library_there(), reason=f"the HTP library is not here; {INSTALL}")
+@pytest.mark.skipif(not has_library(), reason=f"the HTP library is not here; {INSTALL}")
 def test_htp_is_compared_tensor_by_tensor(tmp_path: Path) -> None:
     """In the order of the graph; a tighter tolerance names the first; a refusal is an operator."""
     words = (*GIVEN, "--against", "cpu", "--soc", "SM8650", "--json")

@@ -18,7 +18,7 @@ from qnnmem.cli.recorded_args import retry_command
 from qnnmem.cli.verbs import Verbs
 from qnnmem.errors import Setting, UsageError
 from qnnmem.htp.compile import CompileOptions, model_source
-from qnnmem.htp.kept import settings_of
+from qnnmem.htp.compile_cache import settings_of
 from qnnmem.loader.onnx.inputs import InputValue
 from qnnmem.options import parsers
 

@@ -13,7 +13,7 @@ from command_line import exit_code, sentence, verb
 
 from qnnmem.errors import NoCompiler
 from qnnmem.htp.binary.read import read_context
-from qnnmem.htp.library import installed_library
+from qnnmem.htp.installed import installed_library
 from qnnmem.native_parts import made_objects
 from qnnmem.programs.c_headers import MAIN, headers, write_headers, write_libraries
 from qnnmem.programs.functions import NAMES

@@ -56,11 +56,12 @@ def incidents(folder: Path, log: bytes) -> list[Incident]:
 @pytest.mark.parametrize("kind", HTP)
 def test_a_provoked_htp_failure_is_diagnosed(kind: str, tmp_path: Path) -> None:
     """The whole log of the real library is one incident with the library's own numbers."""
-    from qnnmem.htp.library import INSTALL, library_there
+    from qnnmem.htp.installed import INSTALL
+    from qnnmem.htp.library import has_library
     from qnnmem.htp.provoke import FailureKind, provoke
     from qnnmem.targets.socs import find_soc
 
-    if not library_there():
+    if not has_library():
         pytest.skip(f"the real QNN library is not installed: {INSTALL}")
     failure = provoke(FailureKind(kind), find_soc("SM8650"))
     assert failure.record.as_expected

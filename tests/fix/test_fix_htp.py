@@ -29,8 +29,9 @@ from qnnmem.fix.recipe import apply_recipe
 from qnnmem.fix.remedy import Change, FixCase, Step
 from qnnmem.htp import provoke as models
 from qnnmem.htp.compile import CompileOptions
-from qnnmem.htp.kept import to_kept
-from qnnmem.htp.library import INSTALL, library_there
+from qnnmem.htp.compile_cache import to_builtins
+from qnnmem.htp.installed import INSTALL
+from qnnmem.htp.library import has_library
 from qnnmem.htp.log import read_line as log_line
 from qnnmem.htp.requests import RequestOutcome
 from qnnmem.htp.worker import Worker
@@ -42,7 +43,7 @@ from qnnmem.targets.socs import find_soc
 SM8650 = find_soc("SM8650")
 HTP = ("--backend", "htp", "--soc", "SM8650")
 needs_library = pytest.mark.skipif(
-    not library_there(), reason=f"the HTP library is not here; {INSTALL}"
+    not has_library(), reason=f"the HTP library is not here; {INSTALL}"
 )
 
 
@@ -123,8 +124,8 @@ def test_what_was_kept_and_damaged_is_asked_again(case: FixCase, tmp_path: Path)
     trials = LibraryTrials(SM8650, cast("Worker", told.worker), tmp_path)
     source = HtpSource(layers(2).SerializeToString())
     made = trials.trial(source, CompileOptions())
-    kept = json.loads(json.dumps(to_kept(made)))
-    assert to_kept(cast("Any", kept_trial(kept, SM8650))) == to_kept(made)
+    kept = json.loads(json.dumps(to_builtins(made)))
+    assert to_builtins(cast("Any", kept_trial(kept, SM8650))) == to_builtins(made)
     for wrong in ({"fits": 3}, {"checks": [["magic"]]}, {"why": 7}):
         assert kept_trial({**kept, "fit": {**kept["fit"], **wrong}}, SM8650) is None
     assert kept_trial({**kept, "spill_fill": -1}, SM8650) is None

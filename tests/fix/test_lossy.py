@@ -31,7 +31,7 @@ from qnnmem.fix.proof.program import ModelBorder, resized
 from qnnmem.fix.proof.prove import Proof, inputs_of, prove
 from qnnmem.fix.recipe import apply_recipe
 from qnnmem.fix.remedy import Change, FixCase, JudgedChange, self_contained
-from qnnmem.htp.kept import from_kept, to_kept
+from qnnmem.htp.compile_cache import from_builtins, to_builtins
 from qnnmem.loader.onnx import read_shaped
 from qnnmem.lpai.quantize import classify
 from qnnmem.planner import PoolOptions
@@ -117,7 +117,7 @@ def test_a_difference_is_measured_for_every_output() -> None:
     assert [one.name for one in found.each] == ["y"]
     assert found.relative == pytest.approx(0.01, rel=1e-3)
     assert found.decibels == pytest.approx(40, abs=0.1)
-    assert from_kept(Proof, json.loads(json.dumps(to_kept(found)))) == found
+    assert from_builtins(Proof, json.loads(json.dumps(to_builtins(found)))) == found
 
 
 def test_another_border_is_refused_where_nothing_may_be_lost() -> None:

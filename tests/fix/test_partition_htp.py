@@ -28,7 +28,8 @@ from qnnmem.fix.parts.partition import NoPartition
 from qnnmem.fix.parts.parts_remedy import parts_at
 from qnnmem.htp import provoke as models
 from qnnmem.htp.compile import CompileOptions, HtpPrecision
-from qnnmem.htp.library import INSTALL, library_there
+from qnnmem.htp.installed import INSTALL
+from qnnmem.htp.library import has_library
 from qnnmem.htp.log import read_line as log_line
 from qnnmem.htp.requests import RequestOutcome
 from qnnmem.htp.worker import Worker
@@ -44,7 +45,7 @@ OVER_VTCM = (
     "Operator named q::Op (0x1) not sufficiently tiled to fit in TCM. Requires 9437184 bytes"
 )
 needs_library = pytest.mark.skipif(
-    not library_there(), reason=f"the HTP library is not here; {INSTALL}"
+    not has_library(), reason=f"the HTP library is not here; {INSTALL}"
 )
 
 

@@ -13,13 +13,14 @@ from qnnmem.fix.bench import CaseBench
 from qnnmem.fix.lossy.lower_precision import PrecisionRemedy
 from qnnmem.fix.remedy import Change, FixCase, Need, self_contained
 from qnnmem.htp.compile import Compiled, CompileOptions, compile_model
-from qnnmem.htp.library import INSTALL, library_there
+from qnnmem.htp.installed import INSTALL
+from qnnmem.htp.library import has_library
 from qnnmem.htp.worker import Worker
 from qnnmem.loader.onnx import read_shaped
 from qnnmem.targets.socs import find_soc
 
 needs_library = pytest.mark.skipif(
-    not library_there(), reason=f"the HTP library is not here; {INSTALL}"
+    not has_library(), reason=f"the HTP library is not here; {INSTALL}"
 )
 
 

@@ -178,7 +178,7 @@ def test_htp_without_a_library_cannot_tell(project: Path, monkeypatch: pytest.Mo
 @pytest.mark.htp
 def test_a_model_is_compiled_for_a_soc(project: Path) -> None:
     """Where the library runs, by the same code as fit."""
-    if not library.library_there():
+    if not library.has_library():
         pytest.skip("the real HTP library is not installed")
     (project / "models" / "small.onnx").write_bytes((EXAMPLES / "small.onnx").read_bytes())
     text = """

@@ -30,11 +30,11 @@ from context_writer import example_graph
 
 from qnnmem.errors import LoadError
 from qnnmem.htp.carriers import is_carrier, opened
-from qnnmem.htp.carriers.judged import context_of, facts_of, read_carrier
+from qnnmem.htp.carriers.carrier_bill import context_of, facts_of, read_carrier
 from qnnmem.htp.carriers.pte_file import write_pte
 from qnnmem.htp.fit import Fit, fit_stored
 from qnnmem.htp.log import CompileLog, PdEstimate
-from qnnmem.htp.measure import keep_loads, stored_bill
+from qnnmem.htp.measure import cache_loads, stored_bill
 from qnnmem.options.htp import PlaceOptions
 from qnnmem.provenance import Sourced
 from qnnmem.results.carrier import CarrierFacts
@@ -146,7 +146,7 @@ def test_estimates_of_the_library_count_in_a_carrier(
     monkeypatch.setattr("qnnmem.htp.measure.cache_folder", lambda: tmp_path / "cache")
     own = written(tmp_path, "own.bin", BINARY)
     assert CONTEXT.soc_model is not None
-    keep_loads([own], CONTEXT.soc_model, CompileLog("v", pd_estimates=(PdEstimate(1, 12345),)))
+    cache_loads([own], CONTEXT.soc_model, CompileLog("v", pd_estimates=(PdEstimate(1, 12345),)))
     alone = stored_bill(own).process_domain
     whole = stored_bill(written(tmp_path, "m.pte", pte([Method()], [wrapped(BINARY)])))
     assert alone is not None

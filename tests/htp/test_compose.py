@@ -19,7 +19,8 @@ from qnnmem.errors import CannotTell, LoadError, QnnError
 from qnnmem.htp import HtpBackend, HtpComposedContext, HtpComposedGraph
 from qnnmem.htp.binary.read import context_from_bytes, read_context
 from qnnmem.htp.compile import CompileOptions
-from qnnmem.htp.library import INSTALL, library_there
+from qnnmem.htp.installed import INSTALL
+from qnnmem.htp.library import has_library
 from qnnmem.htp.measure import MeasuredModel, measure
 from qnnmem.htp.worker import Worker
 from qnnmem.qnn.enums import DataType, TensorMemType, TensorType
@@ -33,7 +34,7 @@ PARTS = ("weights", "io", "op_data", "ddr_tensors", "spill_fill", "vtcm", "total
 CODES = ScaleOffset(0.05, -128)
 pytestmark = [
     pytest.mark.htp,
-    pytest.mark.skipif(not library_there(), reason=f"the HTP library is not here; {INSTALL}"),
+    pytest.mark.skipif(not has_library(), reason=f"the HTP library is not here; {INSTALL}"),
 ]
 
 

@@ -19,7 +19,7 @@ from packed import packed
 
 from qnnmem.errors import QnnMemError
 from qnnmem.htp import installed
-from qnnmem.htp.library import library_there
+from qnnmem.htp.library import has_library
 from qnnmem.htp.plan_difference import ComposedModel, compose_onnx, composed_model, difference_notes
 from qnnmem.htp.requests import ListenReply
 from qnnmem.ir import DType, Model, Op, Tensor
@@ -131,7 +131,7 @@ def test_nonsense_from_elsewhere_is_a_sentence(tmp_path: Path) -> None:
 
 
 @pytest.mark.htp
-@pytest.mark.skipif(not library_there(), reason="needs the real HTP library")
+@pytest.mark.skipif(not has_library(), reason="needs the real HTP library")
 def test_a_recurrent_model_is_heard_and_computes_the_same(tmp_path: Path) -> None:
     """Its DLC cannot be read by the vendor's own reader; what was composed can."""
     rng = np.random.default_rng(0)
@@ -153,7 +153,7 @@ def test_a_recurrent_model_is_heard_and_computes_the_same(tmp_path: Path) -> Non
 
 
 @pytest.mark.htp
-@pytest.mark.skipif(not library_there(), reason="needs the real HTP library")
+@pytest.mark.skipif(not has_library(), reason="needs the real HTP library")
 def test_both_plans_are_said_with_why_they_differ(tmp_path: Path) -> None:
     """A node that QNN does not take is named, and splits the model into graphs."""
     path = written(SPLIT, tmp_path / "split.onnx")

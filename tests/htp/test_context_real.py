@@ -15,7 +15,8 @@ from vendor_reader import vendor_reading
 from qnnmem.htp.bill import bill_of
 from qnnmem.htp.binary.context import HtpContext, describe_context
 from qnnmem.htp.binary.read import read_context
-from qnnmem.htp.library import INSTALL, library_there
+from qnnmem.htp.installed import INSTALL
+from qnnmem.htp.library import has_library
 from qnnmem.htp.measure import bill_of_loaded, bill_of_model
 from qnnmem.qnn.enums import DataType, TensorMemType
 from qnnmem.results.footprint import Bill
@@ -24,7 +25,7 @@ from qnnmem.units import round_up
 
 pytestmark = [
     pytest.mark.htp,
-    pytest.mark.skipif(not library_there(), reason=f"the HTP library is not here; {INSTALL}"),
+    pytest.mark.skipif(not has_library(), reason=f"the HTP library is not here; {INSTALL}"),
 ]
 
 TIME_LIMIT_S = 300

@@ -30,7 +30,8 @@ from qnnmem.htp.fit import (
     nearby,
     with_suggestions,
 )
-from qnnmem.htp.library import INSTALL, library_there
+from qnnmem.htp.installed import INSTALL
+from qnnmem.htp.library import has_library
 from qnnmem.htp.log import parse_log
 from qnnmem.htp.requests import RequestOutcome
 from qnnmem.htp.worker import Worker
@@ -387,7 +388,7 @@ def test_alike_socs_share_a_compile() -> None:
 
 real = [
     pytest.mark.htp,
-    pytest.mark.skipif(not library_there(), reason=f"the HTP library is not here; {INSTALL}"),
+    pytest.mark.skipif(not has_library(), reason=f"the HTP library is not here; {INSTALL}"),
 ]
 
 

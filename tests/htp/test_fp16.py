@@ -15,7 +15,7 @@ from seeds import share
 
 from qnnmem.htp.compile import CompileOptions
 from qnnmem.htp.compile.preflight import preflight_warnings
-from qnnmem.htp.library import library_there
+from qnnmem.htp.library import has_library
 
 SHAPE = (1, 4, 8, 8)
 F = onnx.TensorProto.FLOAT
@@ -152,7 +152,7 @@ def library() -> Any:
 
 
 @pytest.mark.htp
-@pytest.mark.skipif(not library_there(), reason="the QNN library is not installed")
+@pytest.mark.skipif(not has_library(), reason="the QNN library is not installed")
 @pytest.mark.parametrize("name", share([*RIGHT, *WRONG], 3))
 def test_the_real_library_computes_as_the_warning_says(
     tmp_path: Path, library: Any, name: str

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 import qnnmem
 from qnnmem.errors import QnnMemError, UsageError
-from qnnmem.htp.library import library_there
+from qnnmem.htp.library import has_library
 from qnnmem.htp.llm.config import (
     _BOUNDS,
     _NAMES,
@@ -417,7 +417,7 @@ def test_written_layers_have_the_inputs_that_are_counted(tmp_path: Path, wanted:
 
 
 @pytest.mark.htp
-@pytest.mark.skipif(not library_there(), reason="the QNN library is not installed")
+@pytest.mark.skipif(not has_library(), reason="the QNN library is not installed")
 def test_compiled_layers_agree_with_more_of_them(tmp_path: Path) -> None:
     """Four layers are what one and two lead to expect: IO exactly, file and weights nearly."""
     options = LlmOptions(

@@ -17,7 +17,7 @@ from told_worker import ToldWorker, loading
 from qnnmem.htp.compile import CompileOptions
 from qnnmem.htp.compile.compiled import missing_in_epcontext
 from qnnmem.htp.fit import fit_result, judge_model
-from qnnmem.htp.library import library_there
+from qnnmem.htp.library import has_library
 from qnnmem.htp.measure import MeasuredModel, measure, prepared_context
 from qnnmem.htp.requests import AnyRequest, CompileRequest, RequestOutcome
 from qnnmem.htp.sweep import LibraryCompiler
@@ -157,7 +157,7 @@ def test_one_output_of_many_is_said_in_the_singular() -> None:
 
 
 @pytest.mark.htp
-@pytest.mark.skipif(not library_there(), reason="the QNN library is not installed")
+@pytest.mark.skipif(not has_library(), reason="the QNN library is not installed")
 def test_the_real_library_takes_half_and_the_verbs_say_so(model: Path, tmp_path: Path) -> None:
     """Six outputs are folded to constants; exit code 3, and `fit` does not say that it fits."""
     shown = run("footprint", str(model), "--soc=SM8650")

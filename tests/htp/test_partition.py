@@ -15,7 +15,7 @@ from qnnmem.cli.output import Output
 from qnnmem.cli.prepare import show_htp
 from qnnmem.flags import with_flags
 from qnnmem.htp.compile import CompileFailure, CompileOptions, compile_model
-from qnnmem.htp.compile.compiled import compared, farthest
+from qnnmem.htp.compile.compiled import compared, worst_output
 from qnnmem.htp.log import read_line
 from qnnmem.htp.requests import CompareReply, CompileReply, CpuDifference, RequestOutcome
 from qnnmem.options.prepare import PreparationOptions
@@ -187,7 +187,7 @@ def test_what_was_not_compared_is_not_called_verified(
 def test_the_output_that_differs_most_decides() -> None:
     """By its own size, and outputs without a number do not count."""
     rows = (("a", 0.1, 100.0), ("b", 0.05, 1.0), ("empty", 0.0, 0.0))
-    found = farthest([CpuDifference(*row) for row in rows])
+    found = worst_output([CpuDifference(*row) for row in rows])
     assert (found.difference, found.verified) == (0.05, False)
     assert "output 'b' is 5.00% off" in found.why
     assert compared(0.001, "a").verified

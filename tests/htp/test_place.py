@@ -16,7 +16,8 @@ from qnnmem.htp.bill import bill_of
 from qnnmem.htp.binary.read import read_context
 from qnnmem.htp.compile import Compiled, compile_model
 from qnnmem.htp.first_fit import EXACT_UP_TO, best_order, place
-from qnnmem.htp.library import INSTALL, library_there
+from qnnmem.htp.installed import INSTALL
+from qnnmem.htp.library import has_library
 from qnnmem.htp.log import PdEstimate
 from qnnmem.htp.place import (
     Resident,
@@ -148,7 +149,7 @@ def test_a_library_that_died_after_all_answers_is_believed() -> None:
 
 
 @pytest.mark.htp
-@pytest.mark.skipif(not library_there(), reason=f"the HTP library is not here; {INSTALL}")
+@pytest.mark.skipif(not has_library(), reason=f"the HTP library is not here; {INSTALL}")
 def test_the_real_library_admits_as_predicted(tmp_path: Path) -> None:
     """Contexts on both sides of the budget: exactly those predicted are refused with 1002."""
     binaries: dict[int, Path] = {}

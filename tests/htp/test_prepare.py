@@ -21,7 +21,8 @@ from qnnmem.htp.compile import (
     compile_model,
 )
 from qnnmem.htp.compile.compiled import rename_binary
-from qnnmem.htp.library import INSTALL, library_there
+from qnnmem.htp.installed import INSTALL
+from qnnmem.htp.library import has_library
 from qnnmem.htp.log import Cause
 from qnnmem.htp.worker import Worker
 from qnnmem.qnn.enums import TensorMemType
@@ -31,7 +32,7 @@ MODELS = Path(__file__).parents[2] / ".cache" / "models"
 SM8650, SM8350 = find_soc("SM8650"), find_soc("SM8350")
 pytestmark = [
     pytest.mark.htp,
-    pytest.mark.skipif(not library_there(), reason=f"the HTP library is not here; {INSTALL}"),
+    pytest.mark.skipif(not has_library(), reason=f"the HTP library is not here; {INSTALL}"),
 ]
 
 

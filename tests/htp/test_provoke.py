@@ -13,7 +13,8 @@ from told_worker import ToldWorker, done, loading, refused
 
 from qnnmem.errors import CannotTell
 from qnnmem.htp import provoke as models
-from qnnmem.htp.library import INSTALL, library_there
+from qnnmem.htp.installed import INSTALL
+from qnnmem.htp.library import has_library
 from qnnmem.htp.provoke import FailureKind, Provoked, provoke
 from qnnmem.htp.requests import RequestOutcome
 from qnnmem.htp.worker import Worker
@@ -220,7 +221,7 @@ def test_a_record_satisfies_its_schema() -> None:
 
 
 @pytest.mark.htp
-@pytest.mark.skipif(not library_there(), reason=f"the HTP library is not here; {INSTALL}")
+@pytest.mark.skipif(not has_library(), reason=f"the HTP library is not here; {INSTALL}")
 @pytest.mark.parametrize(
     ("kind", "soc", "code"),
     [

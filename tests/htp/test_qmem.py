@@ -20,7 +20,8 @@ from qnnmem.errors import CannotTell, QnnError, UsageError
 from qnnmem.htp.bill import bill_of
 from qnnmem.htp.binary.context import HtpGraph
 from qnnmem.htp.compile import CompileOptions
-from qnnmem.htp.library import INSTALL, library_there
+from qnnmem.htp.installed import INSTALL
+from qnnmem.htp.library import has_library
 from qnnmem.htp.provoke import small_convolution
 from qnnmem.htp.qmem.layer import IoLayer, Places, numpy_type
 from qnnmem.htp.qmem.memory import HtpMemDescriptor, HtpMemType, MemRegistry, SharedBuffer
@@ -509,7 +510,7 @@ def test_running_is_for_binaries_of_one_graph(tmp_path: Path) -> None:
     path = tmp_path / "two.bin"
     graphs = (full(graph()), replace(full(graph()), name="h"))
     path.write_bytes(pack_context(example_context(*graphs)))
-    if library_there():
+    if has_library():
         with pytest.raises(UsageError, match="has 2 graphs"):
             qmem_of_file(path, None, CompileOptions(), run=True, progress=quiet)
     table_only = qmem_of_file(path, None, CompileOptions(), progress=quiet)
@@ -518,7 +519,7 @@ def test_running_is_for_binaries_of_one_graph(tmp_path: Path) -> None:
 
 
 @pytest.mark.htp
-@pytest.mark.skipif(not library_there(), reason=f"the HTP library is not here; {INSTALL}")
+@pytest.mark.skipif(not has_library(), reason=f"the HTP library is not here; {INSTALL}")
 def test_the_real_library_agrees_in_all_rows(tmp_path: Path) -> None:
     """A model compiled both ways gives the same bits in all four rows, as the table predicts."""
     path = tmp_path / "small.onnx"

@@ -21,7 +21,8 @@ from qnnmem.errors import NoCompiler, QnnError, UsageError
 from qnnmem.htp.binary.context import HtpGraph
 from qnnmem.htp.binary.read import read_context
 from qnnmem.htp.compile import CompileOptions, compile_model
-from qnnmem.htp.library import INSTALL, library_there
+from qnnmem.htp.installed import INSTALL
+from qnnmem.htp.library import has_library
 from qnnmem.htp.provoke import sliced_inputs
 from qnnmem.htp.qmem.layer import Places
 from qnnmem.htp.qmem.misuse import MISUSES, contract_answer, obstacle_to_misuse, try_misuses
@@ -31,7 +32,7 @@ from qnnmem.qnn.tensor import QnnTensor, Quantization, TensorInfo
 from qnnmem.targets.socs import find_soc
 
 needs_library = pytest.mark.skipif(
-    not library_there(), reason=f"the HTP library is not here; {INSTALL}"
+    not has_library(), reason=f"the HTP library is not here; {INSTALL}"
 )
 U8 = DataType.UFIXED_POINT_8
 # What the library for x86 answers: its code, or the signal that ends it. All else is 1000.

@@ -18,7 +18,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from qnnmem.errors import NoCompiler
 from qnnmem.htp.compile import CompileFailure, CompileOptions, compile_model
-from qnnmem.htp.library import INSTALL, find_library, library_there
+from qnnmem.htp.installed import INSTALL
+from qnnmem.htp.library import find_library, has_library
 from qnnmem.htp.worker import Worker
 from qnnmem.results.schema import load_schema
 from qnnmem.targets.socs import find_soc
@@ -33,7 +34,7 @@ node = helper.make_node
 info = helper.make_tensor_value_info
 pytestmark = [
     pytest.mark.htp,
-    pytest.mark.skipif(not library_there(), reason=f"the HTP library is not here; {INSTALL}"),
+    pytest.mark.skipif(not has_library(), reason=f"the HTP library is not here; {INSTALL}"),
 ]
 
 

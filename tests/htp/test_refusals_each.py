@@ -15,7 +15,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from qnnmem.errors import LoadError
 from qnnmem.htp.compile import CompileFailure, CompileOptions, compile_model
-from qnnmem.htp.library import INSTALL, library_there
+from qnnmem.htp.installed import INSTALL
+from qnnmem.htp.library import has_library
 from qnnmem.htp.worker import Worker
 from qnnmem.targets.socs import find_soc
 
@@ -30,7 +31,7 @@ NO_TYPE = "QNN has no operator of this type"
 RELU = node("Relu", ["x"], ["r"], "first")
 pytestmark = [
     pytest.mark.htp,
-    pytest.mark.skipif(not library_there(), reason=f"the HTP library is not here; {INSTALL}"),
+    pytest.mark.skipif(not has_library(), reason=f"the HTP library is not here; {INSTALL}"),
 ]
 
 

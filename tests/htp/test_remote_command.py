@@ -7,14 +7,9 @@ from pathlib import Path
 import pytest
 
 from qnnmem.errors import NoCompiler, UsageError, WorkerLost
-from qnnmem.htp import library as command
-from qnnmem.htp.library import (
-    find_libraries,
-    find_library,
-    library_there,
-    split_commands,
-    worker_commands,
-)
+from qnnmem.htp import installed as command
+from qnnmem.htp.installed import split_commands, worker_commands
+from qnnmem.htp.library import find_libraries, find_library, has_library
 
 
 @pytest.fixture(autouse=True)
@@ -87,7 +82,7 @@ def test_an_open_quote_is_no_command() -> None:
 def test_a_named_worker_counts_as_a_library(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody is connected for a hint; whoever compiles learns that it does not answer."""
     monkeypatch.setenv("QNNMEM_HTP_WORKER", "no-such-program-anywhere")
-    assert library_there()
+    assert has_library()
     with pytest.raises(WorkerLost, match=r"no-such-program-anywhere cannot be started"):
         find_library()
 

@@ -10,7 +10,7 @@ import pytest
 from remote_workers import bare, fake, program
 
 from qnnmem.errors import NoCompiler, UsageError, WorkerError, WorkerLost
-from qnnmem.htp.library import Library
+from qnnmem.htp.installed import Library
 from qnnmem.htp.remote.client import Connection
 from qnnmem.htp.requests import (
     CompareRequest,

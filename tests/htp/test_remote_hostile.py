@@ -29,7 +29,7 @@ from seeds import seeds
 
 from qnnmem.errors import QnnMemError, WorkerError
 from qnnmem.htp.compile import CompileFailure, CompileOptions, compile_model
-from qnnmem.htp.library import Library
+from qnnmem.htp.installed import Library
 from qnnmem.htp.remote import client as near
 from qnnmem.htp.remote.client import Connection
 from qnnmem.htp.remote.files import Parcel

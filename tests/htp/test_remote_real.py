@@ -17,7 +17,8 @@ from command_line import exit_code, run
 from onnx import TensorProto, helper, numpy_helper
 
 from qnnmem.errors import WorkerError
-from qnnmem.htp.library import INSTALL, find_library, library_there
+from qnnmem.htp.installed import INSTALL
+from qnnmem.htp.library import find_library, has_library
 from qnnmem.htp.remote.client import close_parked
 from qnnmem.htp.requests import LoadRequest, Tick, VersionsRequest, WaitRequest
 from qnnmem.htp.worker import Worker
@@ -29,7 +30,7 @@ SOC = ("--soc", "SM8650")
 VARYING = {"seconds", "copy_seconds", "nanoseconds", "host_ram", "host_ram_bytes", "from_cache"}
 pytestmark = [
     pytest.mark.htp,
-    pytest.mark.skipif(not library_there(), reason=f"the HTP library is not here; {INSTALL}"),
+    pytest.mark.skipif(not has_library(), reason=f"the HTP library is not here; {INSTALL}"),
 ]
 
 

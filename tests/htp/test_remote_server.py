@@ -16,7 +16,7 @@ import pytest
 from packed import packed
 
 from qnnmem.errors import Damaged, LoadError, OutputError
-from qnnmem.htp.library import Library
+from qnnmem.htp.installed import Library
 from qnnmem.htp.log import LogLine
 from qnnmem.htp.remote import server
 from qnnmem.htp.remote.files import FileStore, IncomingFile, RequestFolder, unpack

@@ -13,8 +13,8 @@ from msgspec import structs
 
 from qnnmem.cache import ResultCache
 from qnnmem.errors import Setting, WorkerError, WorkerLost
+from qnnmem.htp.compile_cache import from_builtins, to_builtins
 from qnnmem.htp.fit import Fit, fit_all
-from qnnmem.htp.kept import from_kept, to_kept
 from qnnmem.htp.sweep import ClusterCompiler, Identity, Sweep, SweepOutcome, SweepPoint
 from qnnmem.htp.worker import Slots
 from qnnmem.provenance import Origin, Sourced
@@ -129,7 +129,7 @@ def test_an_answer_is_kept_and_read_back() -> None:
     """JSON and back gives the same value."""
     import json
 
-    assert from_kept(Fit, json.loads(json.dumps(to_kept(FIT)))) == FIT
+    assert from_builtins(Fit, json.loads(json.dumps(to_builtins(FIT)))) == FIT
 
 
 @pytest.mark.parametrize(
@@ -149,9 +149,9 @@ def test_a_file_that_holds_something_else_counts_as_missing(change: dict[str, ob
     """Nothing that is read is trusted."""
     import json
 
-    values = json.loads(json.dumps(to_kept(FIT)))
-    assert from_kept(Fit, {**values, **change}) is None
-    assert from_kept(Fit, None) is None
+    values = json.loads(json.dumps(to_builtins(FIT)))
+    assert from_builtins(Fit, {**values, **change}) is None
+    assert from_builtins(Fit, None) is None
 
 
 def test_spread_answers_are_those_of_one_after_another() -> None:
@@ -210,7 +210,7 @@ def test_a_cluster_that_is_gone_loses_the_point(
     from qnnmem.htp.compile import CompileOptions
 
     monkeypatch.setattr("qnnmem.htp.remote.cluster._LOOK_S", 0.01)
-    monkeypatch.setattr("qnnmem.htp.remote.cluster.run_there", lambda *_: 1 // 0)
+    monkeypatch.setattr("qnnmem.htp.remote.cluster.run_task", lambda *_: 1 // 0)
     model = Path(__file__).parents[2] / "examples" / "small.onnx"
     with Here(1) as executor:
         broken = ClusterCompiler(model, FIT.soc, CompileOptions(), executor, lambda: True)

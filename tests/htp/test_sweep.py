@@ -21,8 +21,9 @@ from patience import patient
 from qnnmem.cache import ResultCache
 from qnnmem.errors import OutputError, Setting, UsageError, join_words
 from qnnmem.htp.compile import CompileOptions, HtpPrecision
-from qnnmem.htp.kept import default_folder, model_digest, settings_of
-from qnnmem.htp.library import INSTALL, library_there
+from qnnmem.htp.compile_cache import default_folder, model_digest, settings_of
+from qnnmem.htp.installed import INSTALL
+from qnnmem.htp.library import has_library
 from qnnmem.htp.sweep import (
     Axis,
     Identity,
@@ -421,7 +422,7 @@ def conv(path: Path) -> Path:
 
 
 @pytest.mark.htp
-@pytest.mark.skipif(not library_there(), reason=f"the HTP library is not here; {INSTALL}")
+@pytest.mark.skipif(not has_library(), reason=f"the HTP library is not here; {INSTALL}")
 class TestRealLibrary:
     """Compiles of a tiny model."""
 

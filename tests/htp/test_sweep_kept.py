@@ -11,8 +11,8 @@ import pytest
 
 from qnnmem.cache import ResultCache
 from qnnmem.errors import OutputError
-from qnnmem.htp.kept import model_digest, to_kept
-from qnnmem.htp.sweep import SweepOutcome, kept_outcome
+from qnnmem.htp.compile_cache import model_digest, to_builtins
+from qnnmem.htp.sweep import SweepOutcome, cached_outcome
 
 KEY = "ab" * 32
 
@@ -23,8 +23,8 @@ def test_what_was_kept_comes_back(tmp_path: Path) -> None:
         ResultCache(tmp_path),
         SweepOutcome("over", "too large", code=1002, pd_need=5, seconds=1.5),
     )
-    cache.put(KEY, to_kept(result))
-    assert kept_outcome(cache.get(KEY)) == result
+    cache.put(KEY, to_builtins(result))
+    assert cached_outcome(cache.get(KEY)) == result
 
 
 ODD: dict[str, tuple[Any, ...]] = {
@@ -40,15 +40,15 @@ ODD: dict[str, tuple[Any, ...]] = {
 )
 def test_a_result_of_another_shape_is_none(changes: dict[str, Any]) -> None:
     """Whatever JSON can hold."""
-    assert kept_outcome(to_kept(SweepOutcome("fits"))) == SweepOutcome("fits")
-    assert kept_outcome({**to_kept(SweepOutcome("fits")), **changes}) is None
+    assert cached_outcome(to_builtins(SweepOutcome("fits"))) == SweepOutcome("fits")
+    assert cached_outcome({**to_builtins(SweepOutcome("fits")), **changes}) is None
 
 
 @pytest.mark.parametrize("kind", ["pipe", "link", "folder", "deep", "other key", "large", "zero"])
 def test_what_is_no_kept_file_counts_as_missing(tmp_path: Path, kind: str) -> None:
     """A pipe is not waited for, a link is not followed."""
     cache = ResultCache(tmp_path)
-    cache.put(KEY, to_kept(SweepOutcome("fits")))
+    cache.put(KEY, to_builtins(SweepOutcome("fits")))
     path = tmp_path / "sweep" / KEY[:2] / f"{KEY}.json"
     data = path.read_bytes()
     path.unlink()

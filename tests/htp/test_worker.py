@@ -17,7 +17,8 @@ from vendor_reader import vendor_reading
 from qnnmem.child import memory_limit
 from qnnmem.errors import CannotTell, Refused
 from qnnmem.htp import installed
-from qnnmem.htp.library import check_platform, check_version, library_there
+from qnnmem.htp.installed import check_platform, check_version
+from qnnmem.htp.library import has_library
 from qnnmem.htp.native import child
 from qnnmem.htp.requests import (
     LibraryRefusal,
@@ -34,7 +35,7 @@ from qnnmem.wire import decode
 
 MARK = b"[qnnmem] end of request"
 needs_library = pytest.mark.skipif(
-    not library_there(), reason=f"the HTP library is not here; {installed.INSTALL}"
+    not has_library(), reason=f"the HTP library is not here; {installed.INSTALL}"
 )
 
 

@@ -56,7 +56,7 @@ NOT_SEEN = {
     "htp/llm/compare.py": "needs an exported language model that is not known; tests/htp has some",
     "deadline.py": "needs a model that takes long",
     "htp/compile/__init__.py": LIBRARY,
-    "htp/kept.py": "needs an account without a home",
+    "htp/compile_cache.py": "needs an account without a home",
     "lpai/net_run/device_child.py": "needs a run that dies; tests/lpai has some",
     "lpai/prepare_options.py": PYTHON,
     "planner/pools.py": PYTHON,

@@ -15,7 +15,8 @@ from command_line import exit_code, run, sentence
 from qnnmem import lpai
 from qnnmem.errors import LoadError
 from qnnmem.htp.binary.read import read_context
-from qnnmem.htp.library import INSTALL, library_there
+from qnnmem.htp.installed import INSTALL
+from qnnmem.htp.library import has_library
 from qnnmem.loader.dlc import compose_trusted
 from qnnmem.lpai.binary import map_file, unpack
 from qnnmem.qnn.enums import DataType, TensorMemType
@@ -146,7 +147,7 @@ def test_trust_changes_nothing_for_a_model(tmp_path: Path) -> None:
 
 
 @pytest.mark.htp
-@pytest.mark.skipif(not library_there(), reason=f"the HTP library is not here; {INSTALL}")
+@pytest.mark.skipif(not has_library(), reason=f"the HTP library is not here; {INSTALL}")
 def test_a_library_is_compiled_for_htp(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The vendor's command for a model library compiles for HTP as printed in the manual.
 

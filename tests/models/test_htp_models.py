@@ -15,7 +15,8 @@ from qnnmem.htp.binary.context import HtpContext
 from qnnmem.htp.binary.read import read_context
 from qnnmem.htp.compile import Compiled, CompileOptions, compile_model
 from qnnmem.htp.fit import fit_bill
-from qnnmem.htp.library import INSTALL, library_there
+from qnnmem.htp.installed import INSTALL
+from qnnmem.htp.library import has_library
 from qnnmem.htp.log import PdEstimate, parse_log
 from qnnmem.htp.requests import LoadRequest
 from qnnmem.htp.worker import Worker
@@ -25,7 +26,7 @@ from qnnmem.units import round_up
 pytestmark = [
     pytest.mark.models,
     pytest.mark.htp,
-    pytest.mark.skipif(not library_there(), reason=f"the HTP library is not here; {INSTALL}"),
+    pytest.mark.skipif(not has_library(), reason=f"the HTP library is not here; {INSTALL}"),
 ]
 
 # Context bytes on SM8650, where an earlier compile through ONNX Runtime alone is on record.

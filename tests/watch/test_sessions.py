@@ -11,7 +11,7 @@ import pytest
 from command_line import exit_code, verb
 from seeds import share
 
-from qnnmem.htp.library import library_there
+from qnnmem.htp.library import has_library
 from qnnmem.programs.functions import NAMES, number_of
 
 watch = verb("watch")
@@ -48,7 +48,7 @@ def _lines(stack: list[dict[str, Any]]) -> list[int]:
 
 
 @pytest.mark.htp
-@pytest.mark.skipif(not library_there(), reason="the HTP library is not here")
+@pytest.mark.skipif(not has_library(), reason="the HTP library is not here")
 @pytest.mark.parametrize("what", share(LEAKS, 3))
 def test_a_session_that_is_left_has_its_model_and_its_line_of_python(
     tmp_path: Path, what: str
@@ -71,7 +71,7 @@ def test_a_session_that_is_left_has_its_model_and_its_line_of_python(
 
 
 @pytest.mark.htp
-@pytest.mark.skipif(not library_there(), reason="the HTP library is not here")
+@pytest.mark.skipif(not has_library(), reason="the HTP library is not here")
 @pytest.mark.parametrize("what", share([*GO_ON], 3))
 def test_a_session_that_goes_on_without_qnn_is_a_finding(tmp_path: Path, what: str) -> None:
     """With its model, its line, the call that failed and what it costs."""

@@ -20,7 +20,7 @@ from command_line import exit_code, run, sentence, verb
 
 from qnnmem.doctor.kb.knowledge import BUILT_IN, read_folder
 from qnnmem.errors import UsageError
-from qnnmem.htp.library import library_there
+from qnnmem.htp.library import has_library
 from qnnmem.installation import package_folder
 from qnnmem.programs import launch, socket_server
 from qnnmem.programs.functions import NAMES, in_table, number_of
@@ -526,7 +526,7 @@ def test_the_saver_of_the_vendor_is_watched_from_ctypes(tmp_path: Path) -> None:
 
 
 @pytest.mark.htp
-@pytest.mark.skipif(not library_there(), reason="the HTP library is not here")
+@pytest.mark.skipif(not has_library(), reason="the HTP library is not here")
 @pytest.mark.parametrize(
     ("rule", "contexts", "left_with"),
     [("contextCreate#7=1002", 1, 1), ("contextCreate=1002", 0, 1)],

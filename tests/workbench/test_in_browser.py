@@ -11,7 +11,8 @@ import pytest
 from browser import OpensPages
 from served import Served
 
-from qnnmem.htp.library import INSTALL, library_there
+from qnnmem.htp.installed import INSTALL
+from qnnmem.htp.library import has_library
 
 if TYPE_CHECKING:
     from playwright.sync_api import Page
@@ -214,7 +215,7 @@ def test_a_setting_that_only_counts_beside_another_is_shown_beside_it(
 
 
 @pytest.mark.htp
-@pytest.mark.skipif(not library_there(), reason=f"the HTP library is not here; {INSTALL}")
+@pytest.mark.skipif(not has_library(), reason=f"the HTP library is not here; {INSTALL}")
 def test_the_real_library_is_asked_and_stopped_on_the_page(
     served: Served, open_page: OpensPages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -28,7 +28,7 @@ from qnnmem.fix.remedy import (
     has_floats,
     self_contained,
 )
-from qnnmem.htp.kept import from_kept, to_kept
+from qnnmem.htp.compile_cache import from_builtins, to_builtins
 from qnnmem.version import __version__
 
 if TYPE_CHECKING:
@@ -76,11 +76,11 @@ class CaseBench:
         """Compare the results of a change with those of the original model."""
         parts = _models(change)
         question = {**self._question(parts), "lossy": change.is_lossy}
-        kept = from_kept(Proof, self.remembered(question))
+        kept = from_builtins(Proof, self.remembered(question))
         if kept is not None:
             return kept
         proof = self._own_prover().compare(*parts, lossy=change.is_lossy)
-        self.remember(question, to_kept(proof))
+        self.remember(question, to_builtins(proof))
         return proof
 
     def with_levels(self, judged: JudgedChange) -> JudgedChange:
@@ -89,13 +89,13 @@ class CaseBench:
             return judged
         parts = _models(judged.change)
         question = {**self._question(parts), "levels": list(LEVELS)}
-        gaps = from_kept(LevelGaps, self.remembered(question))
+        gaps = from_builtins(LevelGaps, self.remembered(question))
         if gaps is None or tuple(gap.level for gap in gaps.levels) != LEVELS:
             try:
                 gaps = LevelGaps(self._own_prover().levels(*parts))
             except ChildFailed:  # onnxruntime cannot optimise one of the models
                 return judged
-            self.remember(question, to_kept(gaps))
+            self.remember(question, to_builtins(gaps))
         return replace(judged, proof=replace(judged.proof, levels=gaps.levels))
 
     def _own_prover(self) -> Prover:

@@ -17,7 +17,7 @@ from qnnmem.bounded_file import read_bytes
 from qnnmem.errors import LoadError, UsageError
 from qnnmem.fix.remedy import Change, FixBench, FixCase, JudgedChange, ModelRemedy, Step
 from qnnmem.fix.remedy_search import FixResult, best_of, cost_of
-from qnnmem.htp.kept import from_kept, to_kept
+from qnnmem.htp.compile_cache import from_builtins, to_builtins
 from qnnmem.results.fix import FixRecipe
 from qnnmem.text import quote
 
@@ -176,12 +176,12 @@ def _values(found: Sequence[_Proven]) -> dict[str, Any]:
     for proven in sorted(found, key=lambda one: (one.scratch, one.cost)):
         if not best or proven.cost < best[-1].cost:
             best.append(proven)
-    return to_kept(_ProvenChanges(tuple(best[:_MOST])))
+    return to_builtins(_ProvenChanges(tuple(best[:_MOST])))
 
 
 def _read(values: Mapping[str, Any] | None) -> tuple[_Proven, ...]:
     """Return the cached changes; an invalid cache entry counts as missing."""
-    kept = from_kept(_ProvenChanges, values)
+    kept = from_builtins(_ProvenChanges, values)
     if kept is None:
         return ()
     steps = (step for proven in kept.changes for step in proven.steps)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from msgspec import Struct, structs
 
@@ -20,17 +20,17 @@ from qnnmem.errors import (
 )
 from qnnmem.flags import flag, with_flags
 from qnnmem.htp.bill import UNJUDGED, logged, wrong_architecture
-from qnnmem.htp.carriers.judged import context_of
+from qnnmem.htp.carriers.carrier_bill import context_of
 from qnnmem.htp.compile import CompileFailure, CompileOptions, HtpPrecision, Progress, is_composed
-from qnnmem.htp.compile.compiled import for_a_cluster, needs_int8
-from qnnmem.htp.library import library_there
-from qnnmem.htp.log import Cause, Refusal
+from qnnmem.htp.compile.compiled import cluster_options, needs_int8
+from qnnmem.htp.library import has_library
+from qnnmem.htp.log import Cause
 from qnnmem.htp.measure import (
     LOAD_TIME_LIMIT_S,
     MeasuredModel,
     bill_of_loaded,
     measure,
-    no_soc_named,
+    missing_soc,
     stored_bill,
 )
 from qnnmem.htp.worker import Worker
@@ -156,7 +156,7 @@ def limits(
     }
 
 
-def exactly(part: Sourced | None) -> SizeRange | None:
+def exact_range(part: Sourced | None) -> SizeRange | None:
     """Return a known size as a range with equal ends; None for an unknown size."""
     return None if part is None else SizeRange(part, part)
 
@@ -201,14 +201,14 @@ def checks_of(
 
 def _checks(bill: Bill, soc: Soc | None, budgets: Mapping[str, Sourced]) -> Iterator[FitCheck]:
     needs: dict[str, SizeRange | None] = {
-        "compile": exactly(bill.compile_estimate),
+        "compile": exact_range(bill.compile_estimate),
         "pd": bill.process_domain,
         "vtcm": bill.vtcm_range,
         "ram": bill.total_range,
-        "weights": exactly(bill.all_weights),
-        "io": exactly(bill.io),
-        "spill-fill": exactly(bill.spill_fill),
-        "host-ram": exactly(bill.host_ram),
+        "weights": exact_range(bill.all_weights),
+        "io": exact_range(bill.io),
+        "spill-fill": exact_range(bill.spill_fill),
+        "host-ram": exact_range(bill.host_ram),
     }
     own = bill.soc is not None and soc is not None and find_soc(bill.soc).model_id == soc.model_id
     for pool, limit in limits(soc, budgets, bill.compile_limit if own else None).items():
@@ -237,7 +237,7 @@ def _unknown(check: FitCheck) -> Words:
         return f"{title}: the limit is unknown"
     low, high = check.need.low.value, check.need.high.value
     what = f"the {title} needs {low:,} to {counted(high, 'byte')} and has {check.limit.value:,}; "
-    where = "" if library_there() else ", on Linux x86-64"
+    where = "" if has_library() else ", on Linux x86-64"
     return what, Setting("load"), f" gets the exact size from the library{where}"
 
 
@@ -294,11 +294,8 @@ def _refused_checks(
             limit = logged(log.vtcm_size, log) or limit
         elif refusal.limit is not None:
             limit = logged(refusal.limit, log)
-        yield FitCheck.of(name, _refused_need(failure, refusal), limit, refused=True)
-
-
-def _refused_need(failure: CompileFailure, refusal: Refusal) -> SizeRange | None:
-    return exactly(logged(refusal.need, failure.log))
+        need = exact_range(logged(refusal.need, log))
+        yield FitCheck.of(name, need, limit, refused=True)
 
 
 # --- A file: a model is compiled and loaded, a context binary is read -----------------------------
@@ -317,10 +314,10 @@ def judge_model(
 ) -> Fit:
     """Return the verdict for a model, after compiling it and loading the binary."""
     measured = measure(path, soc, options, worker=worker)
-    return fit_made(measured, path, options, budgets)
+    return fit_compile(measured, path, options, budgets)
 
 
-def fit_made(
+def fit_compile(
     measured: MeasuredModel | CompileFailure,
     path: Path,
     options: CompileOptions,
@@ -343,52 +340,46 @@ def fit_measured(measured: MeasuredModel, budgets: Mapping[str, Sourced] | None 
 
 def model_io(path: Path, options: CompileOptions) -> tuple[BillItem, ...]:
     """Return the largest inputs, outputs and weights of a model that has no bill."""
-    if is_composed(path):
-        return _composed_io(path)
-    from qnnmem.loader.onnx import read_guarded
-
-    graph = read_guarded(path).proto.graph
-    weights = {tensor.name for tensor in graph.initializer}
-    items = [
-        *(_value(item, "input", options) for item in graph.input if item.name not in weights),
-        *(_value(item, "output", options) for item in graph.output),
-        *(_item(t.name, "weights", tuple(t.dims), t.data_type) for t in graph.initializer),
-    ]
-    known = [item for item in items if item is not None and item.bytes]
+    items = _composed_items(path) if is_composed(path) else _onnx_items(path, options)
+    known = [item for item in items if item.bytes]
     return tuple(sorted(known, key=lambda item: (-item.bytes, item.name))[:_NAMED])
 
 
-def _composed_io(path: Path) -> tuple[BillItem, ...]:
+def _composed_items(path: Path) -> Iterator[BillItem]:
     from qnnmem.loader.dlc import read
 
     try:
         model = read(path)
     except (LoadError, CannotTell):
-        return ()
+        return
     sides = (("input", model.inputs), ("output", model.outputs), ("weights", model.constants))
-    items = [
-        BillItem("", name, kind, model.tensors[name].nbytes)
-        for kind, names in sides
-        for name in names
-    ]
-    return tuple(sorted(items, key=lambda item: (-item.bytes, item.name))[:_NAMED])
+    for kind, names in sides:
+        yield from (BillItem("", name, kind, model.tensors[name].nbytes) for name in names)
 
 
-def _value(item: Any, kind: str, options: CompileOptions) -> BillItem | None:
-    tensor = item.type.tensor_type  # field of a ValueInfoProto
-    free = options.dims
-    sizes = [size.dim_value or free.get(size.dim_param, 0) for size in tensor.shape.dim]
-    shape = options.shapes.get(item.name, tuple(sizes))
-    return _item(item.name, kind, shape, tensor.elem_type)
+def _onnx_items(path: Path, options: CompileOptions) -> Iterator[BillItem]:
+    from qnnmem.loader.onnx import read_guarded
+
+    graph = read_guarded(path).proto.graph
+    weights = {tensor.name for tensor in graph.initializer}
+    inputs = [info for info in graph.input if info.name not in weights]
+    for kind, side in (("input", inputs), ("output", graph.output)):
+        for info in side:
+            tensor = info.type.tensor_type
+            stated = tensor.shape.dim
+            sizes = [size.dim_value or options.dims.get(size.dim_param, 0) for size in stated]
+            shape = options.shapes.get(info.name, tuple(sizes))
+            yield from _item(info.name, kind, shape, tensor.elem_type)
+    for constant in graph.initializer:
+        yield from _item(constant.name, "weights", tuple(constant.dims), constant.data_type)
 
 
-def _item(name: str, kind: str, shape: tuple[int, ...], element: int) -> BillItem | None:
+def _item(name: str, kind: str, shape: tuple[int, ...], element: int) -> Iterator[BillItem]:
+    """Yield a tensor with its size; nothing if its element type is unknown."""
     from qnnmem.loader.onnx.tensor import DTYPES
 
-    if element not in DTYPES:
-        return None
-    size = Tensor(name, DTYPES[element], shape).nbytes
-    return BillItem("", name, kind, size)
+    if element in DTYPES:
+        yield BillItem("", name, kind, Tensor(name, DTYPES[element], shape).nbytes)
 
 
 def fit_stored(
@@ -410,7 +401,7 @@ def fit_stored(
         return None
     made_for = None if context.soc_model is None else soc_by_id(context.soc_model)
     if not targets and made_for is None:
-        raise no_soc_named(path)
+        raise missing_soc(path)
     chosen = targets or ((made_for,) if made_for else ())
     return tuple(
         fit_bill(
@@ -658,7 +649,7 @@ class FitWorker:
             try_cures=True,
         )
         return JudgedModel(
-            fit_made(measured, self._path, options, self._budgets), is_final(measured)
+            fit_compile(measured, self._path, options, self._budgets), is_final(measured)
         )
 
     def close(self) -> None:
@@ -682,19 +673,19 @@ class FitCluster:
 
     def judge(self, soc: Soc, options: CompileOptions) -> JudgedModel:
         """Return the verdict of any worker of the cluster."""
-        arguments = (soc.name, for_a_cluster(options), dict(self._budgets))
-        verdict = self._model.ask(JudgedModel, judge_there, *arguments)
+        arguments = (soc.name, cluster_options(options), dict(self._budgets))
+        verdict = self._model.ask(JudgedModel, judge_task, *arguments)
         if verdict.fit.soc != soc:
-            from qnnmem.htp.remote.cluster import not_understood
+            from qnnmem.htp.remote.cluster import unreadable_answer
 
-            raise not_understood()
+            raise unreadable_answer()
         return verdict
 
     def close(self) -> None:
         """Do nothing: the cluster belongs to the caller."""
 
 
-def judge_there(
+def judge_task(
     worker: Worker, model: Path, soc: str, wanted: CompileOptions, budgets: Mapping[str, Sourced]
 ) -> JudgedModel:
     """Return the verdict for a model; runs on a worker of a cluster."""

@@ -29,7 +29,7 @@ from qnnmem.htp.bill import bill_of, last_estimate
 from qnnmem.htp.binary.context import HtpContext
 from qnnmem.htp.binary.read import binary_at, read_context
 from qnnmem.htp.carriers import is_carrier
-from qnnmem.htp.carriers.judged import (
+from qnnmem.htp.carriers.carrier_bill import (
     CarriedContext,
     binaries_of,
     carried_bill,
@@ -42,11 +42,11 @@ from qnnmem.htp.compile import (
     CompileOptions,
     Progress,
     compile_model,
-    given_or_own,
     is_composed,
     no_progress,
+    worker_or_new,
 )
-from qnnmem.htp.kept import from_kept, to_kept
+from qnnmem.htp.compile_cache import from_builtins, to_builtins
 from qnnmem.htp.library import check_started, library_or
 from qnnmem.htp.log import CompileLog, PdEstimate, parse_log
 from qnnmem.htp.requests import LoadReply, LoadRequest, RequestOutcome
@@ -114,24 +114,24 @@ def stored_bill(path: Path, soc: Soc | None = None, context: HtpContext | None =
     """
     if is_carrier(path):
         with read_carrier(path) as read:
-            return carried_bill(read, soc, kept=partial(_kept_part, soc=soc))
+            return carried_bill(read, soc, kept=partial(_cached_part, soc=soc))
     context = read_context(path) if context is None else context
     model_id = context.soc_model if soc is None else soc.model_id
-    return bill_of(context, soc, kept_load(path, context, model_id), file=str(path))
+    return bill_of(context, soc, cached_load(path, context, model_id), file=str(path))
 
 
-def _kept_part(part: CarriedContext, soc: Soc | None) -> CompileLog | None:
+def _cached_part(part: CarriedContext, soc: Soc | None) -> CompileLog | None:
     model_id = part.context.soc_model if soc is None else soc.model_id
-    return _kept_log(part.context, model_id, part.payload.piece.digest)
+    return _cached_log(part.context, model_id, part.payload.piece.digest)
 
 
-class _KeptLoad(Struct, frozen=True):
+class _CachedLoad(Struct, frozen=True):
     content: str  # digest of the binary
     version: str | None  # version of the library
     estimate: PdEstimate
 
 
-def keep_loads(binaries: Sequence[Path], model_id: int, log: CompileLog) -> None:
+def cache_loads(binaries: Sequence[Path], model_id: int, log: CompileLog) -> None:
     """Cache the loader's estimate of each binary, if the log has one for every binary."""
     if len(log.pd_estimates) != len(binaries):
         return
@@ -143,21 +143,21 @@ def keep_loads(binaries: Sequence[Path], model_id: int, log: CompileLog) -> None
             key, content = _key(read_context(path), model_id), binary_at(path).digest()
         except LoadError:  # e.g. deleted since
             continue
-        cache.put(key, to_kept(_KeptLoad(content, log.library_version, estimate)))
+        cache.put(key, to_builtins(_CachedLoad(content, log.library_version, estimate)))
 
 
-def kept_load(path: Path, context: HtpContext, model_id: int | None) -> CompileLog | None:
+def cached_load(path: Path, context: HtpContext, model_id: int | None) -> CompileLog | None:
     """Return the cached loader estimate for exactly this binary; None if there is none."""
-    return _kept_log(context, model_id, lambda: binary_at(path).digest())
+    return _cached_log(context, model_id, lambda: binary_at(path).digest())
 
 
-def _kept_log(
+def _cached_log(
     context: HtpContext, model_id: int | None, digest: Callable[[], str]
 ) -> CompileLog | None:
     if model_id is None:
         return None
     cache = ResultCache(cache_folder(), _KIND, must_keep=False)
-    kept = from_kept(_KeptLoad, cache.get(_key(context, model_id)))
+    kept = from_builtins(_CachedLoad, cache.get(_key(context, model_id)))
     if kept is None or kept.content != digest():
         return None
     return CompileLog(kept.version, pd_estimates=(kept.estimate,))
@@ -178,11 +178,11 @@ def load_target(path: Path, context: HtpContext, soc: Soc | None) -> int:
     """Return the id of the SoC to load a binary for: the given SoC, else the binary's own."""
     model_id = context.soc_model if soc is None else soc.model_id
     if model_id is None:
-        raise no_soc_named(path)
+        raise missing_soc(path)
     return model_id
 
 
-def no_soc_named(path: Path) -> CannotTell:
+def missing_soc(path: Path) -> CannotTell:
     """Return the error for a binary without a single known SoC, if the caller gave none either."""
     what = (
         "has binaries for several SoCs, or for unknown ones"
@@ -227,7 +227,7 @@ def measure(
     """
     options = options or CompileOptions()
     ends = deadline or Deadline.after(options.time_limit_s)
-    with given_or_own(worker) as used, tempfile.TemporaryDirectory(".qnnmem") as folder:
+    with worker_or_new(worker) as used, tempfile.TemporaryDirectory(".qnnmem") as folder:
         binary = output or Path(folder, "model.bin")
         compiled = compile_model(
             *(path, soc, options),
@@ -242,7 +242,7 @@ def measure(
         (progress or no_progress)(f"loading the compiled {path.name}")
         loaded = load_binaries(used, [binary], soc.model_id, deadline=ends)
         if output is not None:
-            keep_loads([output], soc.model_id, loaded.log)
+            cache_loads([output], soc.model_id, loaded.log)
     weights = largest_weights(path, options, compiled.context, ends) if name_weights else ()
     log = replace(compiled.log, pd_estimates=loaded.log.pd_estimates)
     peak = compiled.outcome.peak_rss
@@ -333,7 +333,7 @@ def bill_of_loaded(path: Path, soc: Soc | None, time_limit_s: float = LOAD_TIME_
     with Worker(library=library) as worker, binaries_of(path) as files:
         target = load_target(path, context, soc)
         loaded = load_binaries(worker, files, target, time_limit_s=time_limit_s)
-        keep_loads(files, target, loaded.log)
+        cache_loads(files, target, loaded.log)
     if loaded.outcome.kind == "timeout":
         cure = ("allow more time with ", Setting("time_limit_s"))
         raise OutOfTime(path, f"the binary was not loaded within {time_limit_s:g} s", cure=cure)

@@ -11,7 +11,7 @@ from msgspec import UNSET
 from qnnmem.errors import CannotTell
 from qnnmem.htp.first_fit import EXACT_UP_TO, best_order, place
 from qnnmem.htp.log import PdEstimate
-from qnnmem.htp.measure import keep_loads, load_binaries
+from qnnmem.htp.measure import cache_loads, load_binaries
 from qnnmem.htp.worker import Worker
 from qnnmem.provenance import Origin, Sourced
 from qnnmem.results.fit import answer_name
@@ -123,7 +123,7 @@ def admissions(
     context, each binary is loaded alone for its estimate.
     """
     loaded = load_binaries(worker, binaries, soc)
-    keep_loads(binaries, soc, loaded.log)
+    cache_loads(binaries, soc, loaded.log)
     estimates, sentence = loaded.log.pd_estimates, loaded.outcome.sentence
     if sum(estimate.admitted is not None for estimate in estimates) < len(residents):
         alone = [load_binaries(worker, [binary], soc).log.pd_estimates for binary in binaries]

@@ -106,7 +106,7 @@ def difference_notes(
     whole = len(composed.graphs) == 1
     if whole:
         appeared, vanished = _unpaired(appeared, vanished)
-    notes = [_sums(source, graph), *left_notes(composed.on_cpu)]
+    notes = [_sums(source, graph), *cpu_notes(composed.on_cpu)]
     notes += _kinds("only the QNN graph has", appeared)
     notes += _kinds("only the ONNX graph has", vanished if whole else [])
     notes += _changed([(before, memory) for before, memory in pairs if before is not None])
@@ -163,7 +163,7 @@ def _sums(source: MemoryPlan, graph: MemoryPlan) -> str:
     )
 
 
-def left_notes(nodes: Sequence[OnnxNode]) -> Iterator[str]:
+def cpu_notes(nodes: Sequence[OnnxNode]) -> Iterator[str]:
     """Yield a note on the nodes that stay on the CPU."""
     if nodes:
         named = ", ".join(

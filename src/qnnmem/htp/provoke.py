@@ -20,10 +20,10 @@ from qnnmem.htp.compile import (
     LibraryBench,
     Progress,
     compile_model,
-    given_or_own,
     no_progress,
+    worker_or_new,
 )
-from qnnmem.htp.compile.compiled import say_why
+from qnnmem.htp.compile.compiled import failure_sentence
 from qnnmem.htp.log import Cause, CompileLog, LogLine
 from qnnmem.htp.measure import Loaded, load_binaries
 from qnnmem.htp.requests import RequestOutcome
@@ -449,7 +449,7 @@ def _of_load(
 
 def _why(soc: Soc, last: Attempt, loaded: Loaded) -> Words:
     if not loaded.outcome.is_done or loaded.log.cause is not None:
-        return say_why("loading", soc, loaded.outcome, loaded.log, ())
+        return failure_sentence("loading", soc, loaded.outcome, loaded.log, ())
     if not last.code:
         return "the binary was loaded"
     return f"{last.what}: {code_name(last.code)} ({last.code})"
@@ -468,7 +468,7 @@ def provoke(
 ) -> Provoked:
     """Try to make the library fail; return the record, which also shows if it did not fail."""
     recipe = _RECIPES[kind]
-    with given_or_own(worker) as used, tempfile.TemporaryDirectory(".qnnmem") as folder:
+    with worker_or_new(worker) as used, tempfile.TemporaryDirectory(".qnnmem") as folder:
         say = progress or no_progress
         return recipe(LoggedLibrary(soc, used, Path(folder), time_limit_s, progress=say))
 

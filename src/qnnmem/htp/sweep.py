@@ -37,9 +37,9 @@ from qnnmem.htp.compile import (
     check_options,
     no_progress,
 )
-from qnnmem.htp.compile.compiled import for_a_cluster
+from qnnmem.htp.compile.compiled import cluster_options
+from qnnmem.htp.compile_cache import from_builtins, key_of, to_builtins
 from qnnmem.htp.fit import Fit, fit_failure, fit_measured
-from qnnmem.htp.kept import from_kept, key_of, to_kept
 from qnnmem.htp.measure import MeasuredModel, measure
 from qnnmem.htp.remote.cluster import ClusterModel
 from qnnmem.htp.worker import Slots, Worker
@@ -114,9 +114,9 @@ def show(point: SweepPoint) -> str:
     return ", ".join(f"{name}={value}" for name, value in point.items()) or "unchanged"
 
 
-def kept_outcome(values: Mapping[str, object] | None) -> SweepOutcome | None:
+def cached_outcome(values: Mapping[str, object] | None) -> SweepOutcome | None:
     """Return a cached outcome; None if it is invalid or of a failed compile."""
-    outcome = from_kept(SweepOutcome, values)
+    outcome = from_builtins(SweepOutcome, values)
     return outcome if outcome is not None and outcome.is_final else None
 
 
@@ -414,13 +414,13 @@ class Sweep:
 
     def _row(self, point: SweepPoint, total: int | None) -> SweepRow:
         key = self._identity.key(point)
-        kept = kept_outcome(self._cache.get(key))
+        kept = cached_outcome(self._cache.get(key))
         if kept is None:
             of = "" if total is None else f" of {total}"
             self._progress(f"{len(self.rows) + 1}{of}: {show(point)}")
             result = self._compile(point)
             if result.is_final:
-                self._cache.put(key, to_kept(result))
+                self._cache.put(key, to_builtins(result))
         row = SweepRow(point, kept or result, kept is not None)
         with self._lock:
             self.rows.append(row)
@@ -569,19 +569,19 @@ class ClusterCompiler:
         executor: Executor,
         answers: Callable[[], bool],
     ) -> None:
-        self._base, self._soc = for_a_cluster(base), soc
+        self._base, self._soc = cluster_options(base), soc
         self._model = ClusterModel(path, executor, answers)
 
     def run(self, point: SweepPoint) -> SweepOutcome:
         """Return the outcome of a point from any worker of the cluster."""
         arguments = (self._soc.name, self._base, dict(point))
-        return self._model.ask(SweepOutcome, compile_there, *arguments)
+        return self._model.ask(SweepOutcome, compile_task, *arguments)
 
     def close(self) -> None:
         """Do nothing: the cluster belongs to the caller."""
 
 
-def compile_there(
+def compile_task(
     worker: Worker, model: Path, soc: str, base: CompileOptions, point: SweepPoint
 ) -> SweepOutcome:
     """Return the outcome of a point; runs on a worker of a cluster."""

@@ -22,7 +22,8 @@ from qnnmem.child import ChildProcess
 from qnnmem.child import memory_limit as child_memory_limit
 from qnnmem.deadline import Deadline
 from qnnmem.errors import UsageError, WorkerError
-from qnnmem.htp.library import Library, find_library
+from qnnmem.htp.installed import Library
+from qnnmem.htp.library import find_library
 from qnnmem.htp.log import KEYWORDS, LogLine, host_memory, read_line
 from qnnmem.htp.requests import (
     END_MARK,

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from contextlib import ExitStack
 
     from qnnmem.htp.compile import CompileOptions
-    from qnnmem.htp.library import Library
+    from qnnmem.htp.installed import Library
     from qnnmem.targets.socs import Soc
     from qnnmem.verbs import ProgressListener, VerbCall
 
@@ -71,7 +71,7 @@ def warn(path: Path, options: CompileOptions, listener: ProgressListener) -> Non
 
 
 def _ways(path: Path, typed: Sequence[str]) -> tuple[str, ...]:
-    from qnnmem.htp.library import compiler_exists
+    from qnnmem.htp.installed import compiler_exists
     from qnnmem.installation import sources
     from qnnmem.report import bill as report
 
@@ -113,14 +113,14 @@ def cluster_library(address: str, stack: ExitStack) -> ClusterLibrary:
     """Connect to a cluster and ask for its library; `stack` closes the connection."""
     from qnnmem.doctor.fleet.executors import answers, cluster_executor, width
     from qnnmem.errors import CannotTell, QnnMemError
-    from qnnmem.htp.remote.cluster import library_there_is
+    from qnnmem.htp.remote.cluster import cluster_library_name
     from qnnmem.text import sentence
 
     executor = stack.enter_context(cluster_executor(address))
     if not answers(executor):
         raise CannotTell(f"the cluster at {address} has no workers")
     try:
-        library = executor.submit(library_there_is).result(60)
+        library = executor.submit(cluster_library_name).result(60)
     except QnnMemError:
         raise
     except Exception as exc:  # each cluster has its own exceptions

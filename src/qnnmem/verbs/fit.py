@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from qnnmem.htp.compile import CompileOptions
     from qnnmem.htp.fit import Fit, FitWorker, JudgedModel
-    from qnnmem.htp.library import Library
+    from qnnmem.htp.installed import Library
     from qnnmem.options.htp import FitOptions
     from qnnmem.provenance import Sourced
     from qnnmem.results.fit import FitResult
@@ -85,14 +85,14 @@ class WorkerJudge:
         *,
         many: bool,
     ) -> None:
+        from qnnmem.htp.compile_cache import CompileCache
         from qnnmem.htp.fit import Fit
-        from qnnmem.htp.kept import KeptAnswers
         from qnnmem.htp.worker import Slots
 
         self._limits = {f"budget {pool}": limit.value for pool, limit in budgets.items()}
         self._many, self._done = many, 0
         self._slots = Slots(judges)
-        self._kept = KeptAnswers(Fit, path, library, "fit")
+        self._kept = CompileCache(Fit, path, library, "fit")
 
     def __enter__(self) -> WorkerJudge:
         return self

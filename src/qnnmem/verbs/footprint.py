@@ -74,14 +74,14 @@ def compiled_bill(
     path: Path, soc: Soc | None, options: CompileOptions, folder: Path | None, call: VerbCall
 ) -> tuple[Bill | CompileFailure, bool]:
     """Return a model's bill or compile failure, and True if it came from the cache."""
-    from qnnmem.htp.kept import KeptAnswers
+    from qnnmem.htp.compile_cache import CompileCache
     from qnnmem.htp.measure import MeasuredModel, compile_target, measure
     from qnnmem.results.footprint import Bill
     from qnnmem.verbs.compiler import need_compiler
 
     target = compile_target(path, soc)
     library = need_compiler(path, (target,), options, call)
-    answers = KeptAnswers(Bill, path, library.name, "footprint", folder)
+    answers = CompileCache(Bill, path, library.name, "footprint", folder)
     key = answers.key(target, options)
     kept = answers.get(key)
     if kept is not None:

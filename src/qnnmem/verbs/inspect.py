@@ -18,7 +18,7 @@ def inspect_file(path: Path, *, as_json: bool) -> tuple[str, int]:
 
 def _carrier(path: Path, as_json: bool) -> tuple[str, int]:
     from qnnmem.htp.binary.context import describe_context
-    from qnnmem.htp.carriers.judged import facts_of, read_carrier
+    from qnnmem.htp.carriers.carrier_bill import facts_of, read_carrier
     from qnnmem.report.carrier import render_text
     from qnnmem.results.carrier import CarrierResult
     from qnnmem.results.schema import encode

@@ -151,7 +151,7 @@ def _compilers(
     from qnnmem.errors import Setting
     from qnnmem.htp.compile import CompileOptions
     from qnnmem.htp.library import library_or
-    from qnnmem.htp.llm.rule_check import CompiledLayers, compile_there
+    from qnnmem.htp.llm.rule_check import CompiledLayers, compile_layers
     from qnnmem.htp.remote.cluster import ClusterModel
     from qnnmem.htp.worker import Worker
     from qnnmem.verbs.compiler import cluster_library, libraries_of_workers
@@ -162,7 +162,7 @@ def _compilers(
 
         def ask(path: Path) -> CompiledLayers:
             model = ClusterModel(path, cluster.executor, cluster.answers)
-            return model.ask(CompiledLayers, compile_there, soc, wanted)
+            return model.ask(CompiledLayers, compile_layers, soc, wanted)
 
         return cluster.library, [ask] * cluster.width
     first = library_or(("remove ", Setting("compile")))
@@ -171,7 +171,7 @@ def _compilers(
         for _ in range(options.jobs):
             worker = stack.enter_context(Worker.ready(library))
             share = with_values(wanted, memory_limit=worker.memory_limit // options.jobs)
-            compilers.append(partial(compile_there, worker, soc=soc, options=share))
+            compilers.append(partial(compile_layers, worker, soc=soc, options=share))
     return first.name, compilers
 
 
@@ -188,7 +188,7 @@ def _layers_bill(
     """Return the cached or new bill of a model with a few layers; raise CannotTell if refused."""
     from qnnmem.errors import CannotTell
     from qnnmem.htp.compile import CompileOptions
-    from qnnmem.htp.kept import KeptAnswers
+    from qnnmem.htp.compile_cache import CompileCache
     from qnnmem.htp.llm.decoder_layers import write_layers
     from qnnmem.results.footprint import Bill
 
@@ -197,7 +197,7 @@ def _layers_bill(
     path = folder / f"ar{ar}_{layers}.onnx"
     write_layers(path, case.model, case.recipe, layers=layers, ar=ar, context=case.context)
     cache = None if options.cache is None else Path(options.cache)
-    kept = KeptAnswers(Bill, path, library, "llm", cache)
+    kept = CompileCache(Bill, path, library, "llm", cache)
     key = kept.key(case.soc, CompileOptions())
     bill = kept.get(key)
     if bill is None:

@@ -127,7 +127,7 @@ def _verify(
 ) -> tuple[Admission, ...]:
     from contextlib import ExitStack
 
-    from qnnmem.htp.carriers.judged import binaries_of
+    from qnnmem.htp.carriers.carrier_bill import binaries_of
     from qnnmem.htp.library import library_or
     from qnnmem.htp.place import admissions
     from qnnmem.htp.worker import Worker

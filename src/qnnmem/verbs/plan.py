@@ -45,9 +45,9 @@ class _FileGraphs(NamedTuple):
         """If the file gives several graphs, note the nodes that stay on the CPU."""
         if self.composed is None or len(self.graphs) < 2:
             return
-        from qnnmem.htp.plan_difference import left_notes
+        from qnnmem.htp.plan_difference import cpu_notes
 
-        for line in left_notes(self.composed.on_cpu):
+        for line in cpu_notes(self.composed.on_cpu):
             listener.note(line)
 
     def explained(self, source: MemoryPlan, plan: MemoryPlan) -> MemoryPlan:

@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from contextlib import ExitStack
 
     from qnnmem.htp.compile import CompileOptions
-    from qnnmem.htp.library import Library
+    from qnnmem.htp.installed import Library
     from qnnmem.htp.sweep import (
         Axis,
         Largest,
@@ -139,7 +139,7 @@ def run_sweep(task: SweepTask, call: VerbCall) -> SweepRun:
     from contextlib import ExitStack
 
     from qnnmem.cache import ResultCache
-    from qnnmem.htp.kept import default_folder, model_digest, settings_of
+    from qnnmem.htp.compile_cache import default_folder, model_digest, settings_of
     from qnnmem.htp.sweep import Identity, Sweep
     from qnnmem.verbs.refusal import explained_largest
 

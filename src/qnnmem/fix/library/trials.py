@@ -39,8 +39,8 @@ from qnnmem.htp.compile import (
     LibraryBench,
     compile_model,
 )
+from qnnmem.htp.compile_cache import from_builtins, to_builtins
 from qnnmem.htp.fit import POOLS, TITLES, Fit, fit_failure, fit_measured, why_not
-from qnnmem.htp.kept import from_kept, to_kept
 from qnnmem.htp.measure import load_binaries, measure
 from qnnmem.htp.place import Resident, plan_residency
 from qnnmem.provenance import Origin, Sourced
@@ -118,7 +118,7 @@ def held_against(trial: LibraryTrial, budgets: Mapping[str, Sourced]) -> Library
 
 def kept_trial(values: Mapping[str, Any] | None, soc: Soc) -> LibraryTrial | None:
     """Decode a cached trial; return None for a missing or invalid trial."""
-    trial = from_kept(LibraryTrial, values)
+    trial = from_builtins(LibraryTrial, values)
     if trial is None or trial.fit.soc != soc:
         return None
     known = all(check.pool in POOLS for check in trial.fit.checks)
@@ -184,7 +184,7 @@ class LibraryTrials(LibraryBench):
         if not held_against(trial, self.budgets).fit.fits:
             binary.unlink(missing_ok=True)
         if self.memory is not None and trial.is_sure:
-            self.memory.put(key, to_kept(trial))
+            self.memory.put(key, to_builtins(trial))
         return trial
 
     def _file(self, key: str, source: HtpSource) -> Path:

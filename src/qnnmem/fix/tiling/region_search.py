@@ -22,7 +22,7 @@ from qnnmem.fix.tiling.bands import BandedRegion, Bander, TileRegion
 from qnnmem.fix.tiling.cost import RegionCosts
 from qnnmem.fix.tiling.needed_rows import rows_of
 from qnnmem.fix.tiling.tiled_graph import TiledGraph
-from qnnmem.htp.kept import from_kept
+from qnnmem.htp.compile_cache import from_builtins
 from qnnmem.planner.pools import PoolOptions
 
 BANDS = (2, 3, 4, 6, 8, 12, 16, 24, 32)
@@ -67,7 +67,7 @@ class RememberedCovers:
 
     def find(self, limit: int, banned: Collection[TileRegion]) -> KeptCover | None:
         """Return the cached cover; None if there was no search, or its file is invalid."""
-        return from_kept(KeptCover, self.bench.remembered(self._question(limit, banned)))
+        return from_builtins(KeptCover, self.bench.remembered(self._question(limit, banned)))
 
     def keep(
         self, limit: int, banned: Collection[TileRegion], found: Sequence[BandedRegion] | None

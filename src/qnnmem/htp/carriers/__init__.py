@@ -1,12 +1,12 @@
 """Read deployment files: the context binaries in them, and what they state about the binaries.
 
-pte_file   writes ExecuTorch programs
-carrier    the common result of all readers
-pte        ExecuTorch programs
-litert     LiteRT models for an NPU, and .litertlm
-folders    Genie bundles and folders of ONNX Runtime GenAI
-archive    apps and bundles that contain any of these files
-judged     a bill for each distinct binary, and a check of the file's claims
+carrier       the common result of all readers
+pte           ExecuTorch programs
+litert        LiteRT models for an NPU, and .litertlm
+folders       Genie bundles and folders of ONNX Runtime GenAI
+archive       apps and bundles that contain any of these files
+carrier_bill  a bill for each distinct binary, and a check of the file's claims
+pte_file      writes ExecuTorch programs
 
 `opened` chooses the reader by the kind of the file.
 """

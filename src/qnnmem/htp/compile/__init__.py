@@ -20,11 +20,11 @@ from qnnmem.htp.compile.compiled import (
     HtpPrecision,
     Progress,
     can_leave_rest,
+    failure_sentence,
     missing_in_epcontext,
     no_progress,
     not_compared,
     run_partition,
-    say_why,
 )
 from qnnmem.htp.compile.refused import (
     UNSUPPORTED,
@@ -65,9 +65,9 @@ __all__ = [
     "RefusedNode",
     "check_options",
     "compile_model",
-    "given_or_own",
     "no_progress",
     "quantize_request",
+    "worker_or_new",
 ]
 
 _LEAST_S = 0.01  # zero would mean no limit
@@ -200,11 +200,14 @@ def compile_model(
     same limit. With `try_cures`, a refusal suggests a partition only if that partition compiled and
     ran.
     """
-    ends = deadline or Deadline.after((options or CompileOptions()).time_limit_s)
-    options = CompileOptions() if options is None else options
+    options = options or CompileOptions()
+    ends = deadline or Deadline.after(options.time_limit_s)
     check_options(soc, options)
     place = None if output is None else output.absolute().parent
-    with given_or_own(worker) as used, tempfile.TemporaryDirectory(".qnnmem", dir=place) as scratch:
+    with (
+        worker_or_new(worker) as used,
+        tempfile.TemporaryDirectory(".qnnmem", dir=place) as scratch,
+    ):
         job = _Job(Path(path), soc, options, used, Path(scratch), progress or no_progress, ends)
         result = job.run(try_cures=try_cures)
         if isinstance(result, CompileFailure):
@@ -226,7 +229,7 @@ def check_options(soc: Soc, options: CompileOptions) -> None:
 
 
 @contextmanager
-def given_or_own(worker: Worker | None) -> Iterator[Worker]:
+def worker_or_new(worker: Worker | None) -> Iterator[Worker]:
     """Yield the caller's worker, or a new one that is closed at the end."""
     if worker is not None:
         yield worker
@@ -462,7 +465,7 @@ class _Job:
         decisive = next((node.line for node in unsupported), decisive)
         if not decisive and outcome.kind in ("refused", "done"):
             decisive = decisive_line(outcome.log)
-        why = say_why(
+        why = failure_sentence(
             stage,
             self.soc,
             outcome,

@@ -85,10 +85,10 @@ def run_partition(
         return outcome
     if not outcome.is_done:
         return not_compared(outcome.sentence)
-    return farthest(outcome.result(CompareReply).outputs)
+    return worst_output(outcome.result(CompareReply).outputs)
 
 
-def farthest(outputs: Sequence[CpuDifference]) -> PartitionCheck:
+def worst_output(outputs: Sequence[CpuDifference]) -> PartitionCheck:
     """Return the verdict on the output with the largest relative difference."""
     shares = [(output.worst / output.size, output.name) for output in outputs if output.size]
     if not shares:
@@ -259,7 +259,7 @@ class CompileFailure:
         return "" if self.code is None else code_name(self.code)
 
 
-def for_a_cluster(options: CompileOptions) -> CompileOptions:
+def cluster_options(options: CompileOptions) -> CompileOptions:
     """Return options that are valid on other machines; raise UsageError for local files."""
     if any(isinstance(value, Path) for value in options.values.values()):
         raise UsageError("a cluster takes input values as numbers, not as files")
@@ -300,7 +300,7 @@ _WIDE_TYPES = {
 _FEW = 2
 
 
-def say_why(
+def failure_sentence(
     stage: str,
     soc: Soc,
     outcome: RequestOutcome,

@@ -16,7 +16,7 @@ from qnnmem.htp.bill import bill_of
 from qnnmem.htp.binary.context import HtpContext, HtpGraph
 from qnnmem.htp.binary.read import read_context
 from qnnmem.htp.carriers import is_carrier
-from qnnmem.htp.carriers.judged import facts_of, read_carrier
+from qnnmem.htp.carriers.carrier_bill import facts_of, read_carrier
 from qnnmem.htp.first_fit import best_order
 from qnnmem.htp.llm import rule
 from qnnmem.htp.llm.config import find_recipe, known_models

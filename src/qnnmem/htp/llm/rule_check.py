@@ -31,7 +31,9 @@ class CompiledLayers(Struct, frozen=True):
     why: Words = ""
 
 
-def compile_there(worker: Worker, model: Path, soc: str, options: CompileOptions) -> CompiledLayers:
+def compile_layers(
+    worker: Worker, model: Path, soc: str, options: CompileOptions
+) -> CompiledLayers:
     """Return the bill of a model with a few layers, compiled on a local or cluster worker."""
     measured = measure(model, find_soc(soc), options, worker=worker, try_cures=True)
     if isinstance(measured, CompileFailure):

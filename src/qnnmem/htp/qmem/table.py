@@ -24,9 +24,9 @@ from qnnmem.flags import with_flags
 from qnnmem.htp.binary.context import HtpContext, HtpGraph
 from qnnmem.htp.binary.read import read_context
 from qnnmem.htp.carriers import is_carrier
-from qnnmem.htp.carriers.judged import context_of
-from qnnmem.htp.compile import CompileFailure, CompileOptions, Progress, given_or_own
-from qnnmem.htp.library import library_or, library_there
+from qnnmem.htp.carriers.carrier_bill import context_of
+from qnnmem.htp.compile import CompileFailure, CompileOptions, Progress, worker_or_new
+from qnnmem.htp.library import has_library, library_or
 from qnnmem.htp.measure import compile_target, load_target, measure, stored_bill
 from qnnmem.htp.qmem.layer import Compute, IoLayer, LibraryGraph, Places, io_mode, numpy_type
 from qnnmem.htp.qmem.memory import (
@@ -475,7 +475,7 @@ def qmem_of_file(
     model_id = load_target(path, context, soc)
     if worker is None:
         library_or(("without ", Setting("run"), " the table is computed from the file"))
-    with given_or_own(worker) as used:
+    with worker_or_new(worker) as used:
         both = {IoMode.RAW: path, IoMode.MEMHANDLE: path}
         ran = run_rows(both, model_id, worker=used, deadline=ends, progress=progress)
     return QmemTable(structs.replace(qmem, run=ran, misuses=mistakes))
@@ -500,9 +500,9 @@ def _misuses(
         what = (f"graph {quote(graph.name)} {why}; ", Setting("misuse"), " needs another")
         raise UsageError(chain_words(f"{path}: ", what))
     target = context.soc_model if soc is None else soc.model_id
-    if worker is None and (target is None or not library_there()):
+    if worker is None and (target is None or not has_library()):
         return try_misuses(path, graph, None, progress=progress)
-    with given_or_own(worker) as used:
+    with worker_or_new(worker) as used:
         return try_misuses(path, graph, target, worker=used, deadline=ends, progress=progress)
 
 
@@ -514,7 +514,7 @@ def _no_run(path: Path, context: HtpContext, soc: Soc | None) -> Words:
         return chain_words("it ", why)
     if soc is None and context.soc_model is None:
         return "executing the four combinations needs a SoC: ", Setting("soc"), " chooses it"
-    if not library_there():
+    if not has_library():
         return Setting("run"), (
             " executes the four combinations with the real library, on Linux x86-64"
         )
@@ -545,7 +545,7 @@ def _of_model(
     progress: Progress,
     ends: Deadline,
 ) -> QmemTable | CompileFailure:
-    with given_or_own(worker) as used, tempfile.TemporaryDirectory(".qnnmem") as folder:
+    with worker_or_new(worker) as used, tempfile.TemporaryDirectory(".qnnmem") as folder:
         binaries = {}
         for mode in IoMode if run else (IoMode.RAW,):
             binary = binaries[mode] = Path(folder, f"{mode.value}.bin")

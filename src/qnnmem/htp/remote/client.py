@@ -19,7 +19,7 @@ import msgspec
 from qnnmem.child import end, kill_group
 from qnnmem.deadline import Deadline
 from qnnmem.errors import NoCompiler, OutputError, UsageError, WorkerError, WorkerLost
-from qnnmem.htp.library import Command, Library, show_command
+from qnnmem.htp.installed import Command, Library, show_command
 from qnnmem.htp.log import LogLine
 from qnnmem.htp.remote.files import Parcel, pack, with_paths
 from qnnmem.htp.remote.messages import (

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from qnnmem.cache import NOWHERE, cache_folder
 from qnnmem.errors import OutputError, QnnMemError, UsageError, WorkerError
-from qnnmem.htp.kept import from_kept, to_kept
+from qnnmem.htp.compile_cache import from_builtins, to_builtins
 from qnnmem.htp.remote.files import FileStore, IncomingFile, RequestFolder, pack, unpack
 from qnnmem.htp.requests import CompileRequest, HtpSettings
 from qnnmem.htp.worker import Worker
@@ -63,15 +63,15 @@ class ClusterModel:
         if "error" in answer:
             raise WorkerError(f"a worker of the cluster cannot compile: {answer['error']}")
         value = _renamed(answer["value"], str(answer["model"]), str(self._path))
-        result = from_kept(kind, value)
+        result = from_builtins(kind, value)
         if result is None:
-            raise not_understood()
+            raise unreadable_answer()
         return result
 
     def _once(
         self, contents: Mapping[str, bytes], task: Callable[..., object], wish: tuple[object, ...]
     ) -> Answer:
-        job = self._executor.submit(run_there, self._sent, contents, task, *wish)
+        job = self._executor.submit(run_task, self._sent, contents, task, *wish)
         while True:
             try:
                 return job.result(_LOOK_S)
@@ -84,7 +84,7 @@ class ClusterModel:
                 raise WorkerError(f"a worker of the cluster was lost: {sentence(exc)}") from exc
 
 
-def not_understood() -> WorkerError:
+def unreadable_answer() -> WorkerError:
     """Return the error for an answer of an unexpected type."""
     return WorkerError("a worker of the cluster sent an unreadable message")
 
@@ -100,11 +100,11 @@ def _renamed(value: Any, old: str, new: str) -> Any:
     return value
 
 
-def run_there(
+def run_task(
     sent: SentModel, contents: Mapping[str, bytes], task: Callable[..., object], *wish: object
 ) -> Answer:
     """Return the result of a task with the library of this cluster worker."""
-    with model_there(sent, contents) as model:
+    with received_model(sent, contents) as model:
         if isinstance(model, list):
             return {"missing": model}
         try:
@@ -112,11 +112,11 @@ def run_there(
         except QnnMemError as exc:
             return {"error": str(exc)}
         with worker:
-            return {"value": to_kept(task(worker, model, *wish)), "model": str(model)}
+            return {"value": to_builtins(task(worker, model, *wish)), "model": str(model)}
 
 
 @contextmanager
-def model_there(sent: SentModel, contents: Mapping[str, bytes]) -> Iterator[Path | list[str]]:
+def received_model(sent: SentModel, contents: Mapping[str, bytes]) -> Iterator[Path | list[str]]:
     """Yield the model as a file of this cluster worker, or the hashes of files that it lacks."""
     from qnnmem.temporary_folder import temporary_folder
 
@@ -138,7 +138,7 @@ def model_there(sent: SentModel, contents: Mapping[str, bytes]) -> Iterator[Path
         yield placed.model.rename(placed.folder / "model.onnx")
 
 
-def library_there_is() -> str:
+def cluster_library_name() -> str:
     """Return the library's name on this cluster worker; if it has none, `!` and the reason."""
     from qnnmem.htp.library import find_library
 

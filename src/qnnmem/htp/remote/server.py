@@ -21,7 +21,7 @@ from typing import BinaryIO
 import msgspec
 
 from qnnmem.errors import Damaged, NoCompiler, OutputError, QnnMemError
-from qnnmem.htp.library import installed_library
+from qnnmem.htp.installed import installed_library
 from qnnmem.htp.remote.files import (
     FileStore,
     IncomingFile,

@@ -1,4 +1,4 @@
-"""A cache of compile results on disk, keyed by content; its files are untrusted."""
+"""A cache of compile results on disk; the key is the content, and the files are untrusted."""
 
 from __future__ import annotations
 
@@ -25,21 +25,21 @@ _CHUNK = 1 << 20
 T = TypeVar("T")
 
 
-class KeptAnswers(Generic[T]):
+class CompileCache(Generic[T]):
     """Cached results for one model, keyed by everything that changes them."""
 
     def __init__(
         self, wanted: type[T], path: Path, library: str, kind: str, folder: Path | None = None
     ) -> None:
-        """Open the cache; a given `folder` must be writable, but the default folder need not be."""
+        """Open the cache; if a `folder` is given, it must be writable."""
         self._wanted, self._path, self._library = wanted, path, library
-        kept_in = folder or self.usual_folder()
-        self._cache = ResultCache(kept_in, kind, must_keep=folder is not None)
+        place = folder or self.home_folder()
+        self._cache = ResultCache(place, kind, must_keep=folder is not None)
         self._digest = ""
 
     @staticmethod
-    def usual_folder() -> Path:
-        """Return the default folder; without a home folder nothing is cached."""
+    def home_folder() -> Path:
+        """Return the default folder; results are not cached without a home folder."""
         return cache_folder()
 
     def key(self, soc: Soc, options: CompileOptions, more: Mapping[str, int] | None = None) -> str:
@@ -53,21 +53,21 @@ class KeptAnswers(Generic[T]):
 
     def get(self, key: str) -> T | None:
         """Return a cached result; None if there is none."""
-        return from_kept(self._wanted, self._cache.get(key)) if key else None
+        return from_builtins(self._wanted, self._cache.get(key)) if key else None
 
     def put(self, key: str, answer: T) -> None:
         """Store a result."""
         if key:
-            self._cache.put(key, to_kept(answer))
+            self._cache.put(key, to_builtins(answer))
 
 
-def to_kept(value: object) -> dict[str, Any]:
+def to_builtins(value: object) -> dict[str, Any]:
     """Convert a result to JSON types."""
-    kept: dict[str, Any] = msgspec.to_builtins(value)
-    return kept
+    values: dict[str, Any] = msgspec.to_builtins(value)
+    return values
 
 
-def from_kept(wanted: type[T], values: object) -> T | None:
+def from_builtins(wanted: type[T], values: object) -> T | None:
     """Convert JSON types to a value of type `wanted`; None if they do not match it."""
     try:
         return msgspec.convert(values, ready(wanted))

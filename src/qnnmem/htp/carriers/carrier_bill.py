@@ -86,7 +86,7 @@ def binaries_of(path: Path) -> Iterator[tuple[Path, ...]]:
         yield (path,)
         return
     with read_carrier(path) as read, temporary_folder() as folder:
-        need_contexts(read)
+        check_contexts(read)
         bill = carried_bill(read)
         rows = () if bill.carrier is UNSET else bill.carrier.binaries
         files = []
@@ -97,7 +97,7 @@ def binaries_of(path: Path) -> Iterator[tuple[Path, ...]]:
         yield tuple(files)
 
 
-def need_contexts(read: ReadCarrier) -> None:
+def check_contexts(read: ReadCarrier) -> None:
     """Raise LoadError with the reason if a deployment file has no binary that can be billed."""
     if read.contexts:
         return
@@ -111,7 +111,7 @@ def context_of(path: Path) -> HtpContext:
     if not is_carrier(path):
         return read_context(path)
     with read_carrier(path) as read:
-        need_contexts(read)
+        check_contexts(read)
         contexts = [carried.context for carried in read.contexts]
     first = contexts[0]
     if len(contexts) == 1:
@@ -144,7 +144,7 @@ def carried_bill(
     `logs` has the library's log for each file of `binaries_of`; `kept` returns the cached log of a
     binary.
     """
-    need_contexts(read)
+    check_contexts(read)
     file = str(read.carrier.path)
     bills = [bill_of(carried.context, soc, kept(carried), file=file) for carried in read.contexts]
     chosen = _chosen_group(read, bills, None if logs else soc)
