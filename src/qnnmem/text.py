@@ -5,7 +5,7 @@ from __future__ import annotations
 TYPE_CHECKING = False  # not from typing: the command line starts faster without that import
 if TYPE_CHECKING:
     import re
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
     from typing import Any, AnyStr
 
 _QUOTED = 80
@@ -61,6 +61,12 @@ def shorten(name: str, width: int = 60) -> str:
 def by_sizes(shape: Iterable[int | str], scalar: str = "scalar") -> str:
     """Return a shape in the notation of the options: `1x3x224x224`."""
     return "x".join(map(str, shape)) or scalar
+
+
+def listed(names: Sequence[str], most: int) -> str:
+    """Return the first `most` names and the number of the others: `a, b and 3 more`."""
+    shown = ", ".join(names[:most])
+    return f"{shown} and {len(names) - most:,} more" if len(names) > most else shown
 
 
 def counted(number: int, noun: str) -> str:

@@ -17,12 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["as_dims", "as_shapes", "dims_in", "kind_of", "load"]
 
-_FORMATS = {
-    **{".onnx": "onnx", ".tflite": "tflite", ".dlc": "dlc"},
-    **{".eaix": "eaix", ".csv": "csv"},
-}
-_READERS = frozenset(_FORMATS.values())
-_LEFT_OPEN = frozenset({"binary", "json", "text"})  # too general: the suffix decides
+_FORMATS = frozenset({"onnx", "tflite", "dlc", "eaix", "csv"})  # each is also the file suffix
+_GENERAL_KINDS = frozenset({"binary", "json", "text"})  # the suffix decides
 # First bytes of an ONNX file, with which no text begins: IR version, or producer name and version.
 _PROTOBUF_STARTS = (b"\x08", b"\x12", b"\x1a")
 # Limit for trial runs of the model, which find the shapes that shape inference cannot.
@@ -50,7 +46,11 @@ def load(
     path = Path(path)
     kind = kind_of(path)
     if kind == "onnx":
-        return _load_onnx(path, dims, shapes, values)
+        from qnnmem.loader import onnx
+
+        return onnx.read(
+            path, dims=dims, shapes=shapes, values=values, time_limit_s=_ONNX_TIME_LIMIT_S
+        )
     if values:
         raise UsageError((f"{path} is not an ONNX model; ", Setting("values"), " needs one"))
     if kind == "tflite":
@@ -76,23 +76,21 @@ def load(
 
 def as_dims(dims: Mapping[str, int] | None) -> dict[str, int]:
     """Return sizes of named dimensions after checking their types."""
-    what = 'dims must be a mapping from dimensions to sizes, such as {"batch": 1}'
-    found = expect_mapping(dims, what)
-    return {name: as_whole(size, what) for name, size in found.items()}
+    rule = 'dims must be a mapping from dimensions to sizes, such as {"batch": 1}'
+    return {name: as_whole(size, rule) for name, size in expect_mapping(dims, rule).items()}
 
 
 def as_shapes(shapes: Mapping[str, Sequence[int]] | None) -> dict[str, tuple[int, ...]]:
     """Return shapes of inputs after checking their types."""
-    what = 'shapes must be a mapping from inputs to lists of sizes, such as {"input": (1, 16)}'
-    found = expect_mapping(shapes, what)
+    rule = 'shapes must be a mapping from inputs to lists of sizes, such as {"input": (1, 16)}'
     return {
-        name: tuple(as_whole(size, what) for size in expect_items(shape, object, what))
-        for name, shape in found.items()
+        name: tuple(as_whole(size, rule) for size in expect_items(shape, object, rule))
+        for name, shape in expect_mapping(shapes, rule).items()
     }
 
 
 def dims_in(path: Path, dims: Iterable[tuple[str, int]]) -> tuple[tuple[str, int], ...]:
-    """Return the given sizes of dimensions that exist in the file."""
+    """Return those of the given dimensions that the model has, with their sizes."""
     from qnnmem.loader.onnx import read_guarded
     from qnnmem.loader.onnx.inputs import named_dims
 
@@ -102,40 +100,27 @@ def dims_in(path: Path, dims: Iterable[tuple[str, int]]) -> tuple[tuple[str, int
     return tuple((name, size) for name, size in dims if name in names)
 
 
-def _load_onnx(
-    path: Path,
-    dims: Mapping[str, int],
-    shapes: Mapping[str, tuple[int, ...]],
-    values: Mapping[str, InputValue],
-) -> Model:
-    from qnnmem.loader import onnx
-
-    return onnx.read(path, dims=dims, shapes=shapes, values=values, time_limit_s=_ONNX_TIME_LIMIT_S)
-
-
 def kind_of(path: Path) -> str:
     """Return the format of a model file: onnx, tflite, dlc, eaix or csv."""
     from qnnmem.loader.file_kind import kind_of_file, wrong_kind
 
-    found = kind_of_file(path)
-    if found.name in _READERS:
-        return found.name
-    if found.name == "graphs":
+    kind = kind_of_file(path)
+    if kind.name in _FORMATS:
+        return kind.name
+    if kind.name == "graphs":
         return "eaix"  # the eaix reader explains what is wrong with other files
     # A file that is a model by suffix alone is passed to the reader, which explains what is wrong.
-    by_name = _FORMATS.get(path.suffix.lower())
-    if found.name in _LEFT_OPEN and by_name:
-        return by_name
-    if found.name == "binary" and read_head(path, 1) in _PROTOBUF_STARTS:
+    suffix = path.suffix.lower().removeprefix(".")
+    if kind.name in _GENERAL_KINDS and suffix in _FORMATS:
+        return suffix
+    if kind.name == "binary" and read_head(path, 1) in _PROTOBUF_STARTS:
         return "onnx"
-    code = found.name == "elf"
-    raise wrong_kind(
-        path, found, f"which qnnmem cannot {'read as a model here' if code else 'plan'}"
-    )
+    verb = "read as a model here" if kind.name == "elf" else "plan"
+    raise wrong_kind(path, kind, f"which qnnmem cannot {verb}")
 
 
 _MAX_CACHED = 4
-# Models that the workbench plans again for every setting: reading takes a hundred times as long as
+# The workbench plans a model again for every setting, and reading takes a hundred times as long as
 # planning. None disables the cache, as on the command line.
 MODEL_CACHE: ContextVar[dict[str, tuple[Model, ...]] | None] = ContextVar(
     "MODEL_CACHE", default=None
@@ -160,17 +145,17 @@ def cached(
     path: Path, sizes: Sequence[Mapping[str, object]], read: Callable[[], tuple[Model, ...]]
 ) -> tuple[Model, ...]:
     """Return the result of `read`, cached by the identity of the file and the sizes."""
-    known = MODEL_CACHE.get()
-    if known is None:
+    cache = MODEL_CACHE.get()
+    if cache is None:
         return read()
-    state = path.stat()
+    status = path.stat()
     key = repr(
-        [path.name, state.st_dev, state.st_ino, state.st_mtime_ns, state.st_size]
-        + [sorted(given.items()) for given in sizes]
+        [path.name, status.st_dev, status.st_ino, status.st_mtime_ns, status.st_size]
+        + [sorted(setting.items()) for setting in sizes]
     )
-    if key not in known:
+    if key not in cache:
         models = read()
-        while len(known) >= _MAX_CACHED:
-            del known[next(iter(known))]
-        known[key] = models
-    return known[key]
+        while len(cache) >= _MAX_CACHED:
+            del cache[next(iter(cache))]
+        cache[key] = models
+    return cache[key]

@@ -11,16 +11,16 @@ from collections.abc import Iterable, Iterator
 from itertools import repeat
 from operator import lt
 from pathlib import Path
-from typing import cast
+from typing import Any
 
 from qnnmem.bounded_file import read_bytes
 from qnnmem.collector import collector_paused
 from qnnmem.errors import LoadError, OutputError
 from qnnmem.ir import FixedBuffer, Model, Span
 from qnnmem.text import quote
-from qnnmem.units import MAX_BYTES, Align, Bytes, Offset, Step
+from qnnmem.units import MAX_BYTES
 
-# Parsing takes up to a kilobyte of memory per row. One non-Latin character makes Python store every
+# Parsing takes up to a kilobyte of memory per row: one non-Latin character makes Python store every
 # character in four bytes.
 _MAX_FILE = 1 << 26
 _MAX_ROWS = 1_000_000
@@ -61,7 +61,7 @@ def read(path: Path) -> Model:
     fields = _fields(path, body, columns)
     if any(map(str.strip, fields.get("gaps", ()))):
         raise LoadError(
-            path, ("the CSV has buffers with gaps in their lifetime, which are not supported")
+            path, "the CSV has buffers with gaps in their lifetime, which are not supported"
         )
     notes = ("the hint column was ignored",) if "hint" in columns else ()
     with collector_paused():
@@ -114,25 +114,23 @@ def _text(path: Path) -> str:
     text = text.replace("\r\n", "\n").rstrip("\n")
     if not text:
         raise LoadError(path, f"has no header line; expected {_EXPECTED}")
-    found = _MARKS.search(text)
-    if found is not None:
-        number = text.count("\n", 0, found.start()) + 1
-        why = (
-            "the format has no quoting"
-            if found[0] in '"\r'
-            else ("a buffer list must be plain text")
-        )
-        raise LoadError(path, f"line {number} contains {found[0]!r}; {why}")
+    mark = _MARKS.search(text)
+    if mark is not None:
+        number = text.count("\n", 0, mark.start()) + 1
+        rule = "the format has no quoting"
+        if mark[0] not in '"\r':
+            rule = "a buffer list must be plain text"
+        raise LoadError(path, f"line {number} contains {mark[0]!r}; {rule}")
     return text
 
 
 def _header(path: Path, line: str) -> list[str]:
     if line.count(",") >= len(_NAMES):
         raise LoadError(path, f"line 1 names too many columns; expected {_EXPECTED}")
-    given = [name.strip().lower() for name in line.split(",")]
-    columns = [_NAMES.get(name, "") for name in given]
+    names = [name.strip().lower() for name in line.split(",")]
+    columns = [_NAMES.get(name, "") for name in names]
     if "" in columns:
-        unknown = quote(given[columns.index("")])
+        unknown = quote(names[columns.index("")])
         raise LoadError(path, f"line 1 has an unknown column {unknown}; expected {_EXPECTED}")
     if len(set(columns)) < len(columns) or {"upper", "end"} <= set(columns):
         raise LoadError(path, f"line 1 names a column twice; expected {_EXPECTED}")
@@ -144,12 +142,12 @@ def _header(path: Path, line: str) -> list[str]:
 def _fields(path: Path, body: str, columns: list[str]) -> dict[str, list[str]]:
     """Return the cells of each column as text."""
     commas = len(columns) - 1
-    for number, found in enumerate(map(str.count, body.split("\n"), repeat(",")), 2):
-        if found != commas:
-            have = f"{found + 1} fields where the header has {len(columns)}"
-            raise LoadError(path, f"line {number} has {have}")
-    flat = body.replace("\n", ",").split(",")
-    return {column: flat[place :: len(columns)] for place, column in enumerate(columns)}
+    for number, count in enumerate(map(str.count, body.split("\n"), repeat(",")), 2):
+        if count != commas:
+            fields = f"{count + 1} fields where the header has {len(columns)}"
+            raise LoadError(path, f"line {number} has {fields}")
+    cells = body.replace("\n", ",").split(",")
+    return {column: cells[index :: len(columns)] for index, column in enumerate(columns)}
 
 
 def _buffers(path: Path, fields: dict[str, list[str]]) -> tuple[FixedBuffer, ...]:
@@ -163,16 +161,8 @@ def _buffers(path: Path, fields: dict[str, list[str]]) -> tuple[FixedBuffer, ...
     offsets: Iterable[int | None] = repeat(None)
     if "offset" in fields:
         offsets = _integers(path, "offset", fields["offset"], least=0)
-    return tuple(
-        map(
-            FixedBuffer,
-            fields["id"],
-            cast(list[Bytes], sizes),
-            _spans(path, fields),
-            cast(Iterable[Align], aligns),
-            cast(Iterable[Offset | None], offsets),
-        )
-    )
+    columns: Any = (fields["id"], sizes, _spans(path, fields), aligns, offsets)
+    return tuple(map(FixedBuffer, *columns))
 
 
 def _spans(path: Path, fields: dict[str, list[str]]) -> Iterator[Span]:
@@ -181,12 +171,12 @@ def _spans(path: Path, fields: dict[str, list[str]]) -> Iterator[Span]:
         upper = [last + 1 for last in _integers(path, "end", fields["end"])]
     else:
         upper = _integers(path, "upper", fields["upper"])
-    if not all(map(lt, lower, upper)):
-        number = next(
-            n for n, pair in enumerate(zip(lower, upper, strict=True), 2) if not lt(*pair)
-        )
+    ends: Any = (lower, upper)
+    ordered = list(map(lt, *ends))
+    if not all(ordered):
+        number = ordered.index(False) + 2
         raise LoadError(path, f"line {number} has a lifetime that ends before it begins")
-    return map(Span, cast(list[Step], lower), cast(list[Step], upper))
+    return map(Span, *ends)
 
 
 def _check_names(path: Path, names: list[str]) -> None:

@@ -42,7 +42,7 @@ _DTYPES = {dtype.value: dtype for dtype in DType} | {"float": DType.FLOAT32}
 
 @dataclass(frozen=True, slots=True)
 class _Item:
-    """A tensor as described by one of its nodes."""
+    """A tensor of the report, as the first node that uses it describes it."""
 
     key: str
     name: str
@@ -70,9 +70,7 @@ def read(path: Path) -> Model:
     graphs = report.get("graphs")
     if not isinstance(graphs, list) or not graphs:
         raise LoadError(path, "is not an eAI report: the list 'graphs' is missing")
-    name = report.get("name")
-    name = _encodable(name) if isinstance(name, str) and name else path.stem
-    model = reader.model(graphs[0], name, len(graphs))
+    model = reader.model(graphs[0], _name_of(report, "name") or path.stem, len(graphs))
     check_model(path, model)
     return model
 
@@ -119,10 +117,10 @@ class _ReportReader:
 
     def field(self, value: object, key: str, kind: type[_T], where: str) -> _T:
         """Return the entry `key` of an object; fail if its type is not `kind`."""
-        found = value.get(key) if isinstance(value, Mapping) else None
-        if not isinstance(found, kind) or (kind is int and isinstance(found, bool)):
+        entry = _entry(value, key)
+        if not isinstance(entry, kind) or (kind is int and isinstance(entry, bool)):
             self.fail(f"{where} has no valid '{key}'")
-        return found
+        return entry
 
     def model(self, graph: object, name: str, graphs: int) -> Model:
         """Return the model of a graph, with its nodes in execution order."""
@@ -151,20 +149,19 @@ class _ReportReader:
 
     def _ordered(self, nodes: list[object]) -> list[_ReportNode]:
         """Return nodes sorted by `actual_order`; the report follows the source model's order."""
-        found = [self._node(position, node) for position, node in enumerate(nodes)]
-        found.sort(key=lambda node: node.order)
-        for before, after in pairwise(found):
+        ordered = [self._node(position, node) for position, node in enumerate(nodes)]
+        ordered.sort(key=lambda node: node.order)
+        for before, after in pairwise(ordered):
             if before.order == after.order:
                 self.fail(f"two nodes have the same actual_order, {before.order}")
-        return found
+        return ordered
 
     def _node(self, position: int, node: object) -> _ReportNode:
         ask_deadline()
         where = f"node {position}"
         operator = _encodable(self.field(node, "operator", str, where))
-        name = node.get("name") if isinstance(node, Mapping) else None
         return _ReportNode(
-            name=_encodable(name) if isinstance(name, str) and name else f"{operator}_{position}",
+            name=_name_of(node, "name") or f"{operator}_{position}",
             operator=operator,
             order=self.field(node, "actual_order", int, where),
             position=position,
@@ -185,9 +182,8 @@ class _ReportReader:
         dtype, shape = self._stored(value, where) if flag & _CONSTANT else self._live(value, where)
         known = self.items.get(key)
         if known is None:
-            name = value.get("tensor_name") if isinstance(value, Mapping) else None
-            chosen = self._unique(name if isinstance(name, str) and name else "tensor", key)
-            known = self.items[key] = _Item(key, chosen, flag, dtype, shape)
+            name = self._unique(_name_of(value, "tensor_name") or "tensor", key)
+            known = self.items[key] = _Item(key, name, flag, dtype, shape)
         elif (known.dtype, known.shape, known.flag & ~_IO) != (dtype, shape, flag & ~_IO):
             self.fail(f"{where} is described twice, with differences")
         elif flag & ~known.flag:
@@ -195,16 +191,15 @@ class _ReportReader:
         return known
 
     def _text(self, value: object, key: str, where: str) -> str:
-        """Return the entry `key` as text; some versions write it as a number."""
-        found = value.get(key) if isinstance(value, Mapping) else None
-        return str(found) if isinstance(found, int) else self.field(value, key, str, where)
+        """Return the entry `key` as text; some compiler versions write a number."""
+        entry = _entry(value, key)
+        return str(entry) if isinstance(entry, int) else self.field(value, key, str, where)
 
     def _unique(self, name: str, key: str) -> str:
-        chosen = _encodable(name)
-        while chosen in self.taken:
-            chosen = f"{chosen}_{_encodable(key)}"
-        self.taken.add(chosen)
-        return chosen
+        while name in self.taken:
+            name = f"{name}_{_encodable(key)}"
+        self.taken.add(name)
+        return name
 
     def _flag(self, value: object, where: str) -> int:
         text = self._text(value, "flag", where)
@@ -220,7 +215,7 @@ class _ReportReader:
 
     def _stored(self, value: object, where: str) -> tuple[DType, tuple[int, ...]]:
         """Return the type and shape of a constant's bytes in the binary, compressed or not."""
-        stored = value.get("data_size") if isinstance(value, Mapping) else None
+        stored = _entry(value, "data_size")
         if stored is None:
             return self._live(value, where)
         return DType.UINT8, (self._size(stored, where),)
@@ -235,8 +230,8 @@ class _ReportReader:
         padded = _layout_bytes(kind.get("dataLayout"))
         if max(plain, padded) > MAX_BYTES:
             self.fail(f"{where} has more than {MAX_BYTES:,} bytes")
-        # Padding between rows is part of the buffer. The layout of a helper (working memory of one
-        # step) may count elements instead of bytes, so the larger size is used.
+        # Padding between rows is part of the buffer. The layout of a helper tensor (working memory
+        # of one step) may count elements instead of bytes, so the larger size is used.
         return dtype, shape if padded <= plain else (-(-padded * 8 // dtype.bits),)
 
     def _shape(self, kind: object, where: str) -> tuple[int, ...]:
@@ -270,8 +265,7 @@ class _ReportReader:
 
     def _op(self, node: _ReportNode, ready: set[str]) -> Op:
         where = f"node {quote(node.name)}"
-        # A tensor that is listed as an input but that nothing writes is a helper: working memory of
-        # this step.
+        # An input that no node writes is a helper tensor: working memory of this step.
         helpers = tuple(i for i in node.inputs if i.flag & _HELPER and i.key not in ready)
         own = {item.key for item in helpers}
         reads = tuple(item for item in node.inputs if item.key not in own)
@@ -319,6 +313,17 @@ def _layout_bytes(layout: object) -> int:
         (int(pad) + int(valid) * int(stride) for pad, valid, stride in (r.groups() for r in rows)),
         default=0,
     )
+
+
+def _entry(value: object, key: str) -> object:
+    """Return the entry of an object; None if there is none, or if the value is no object."""
+    return value.get(key) if isinstance(value, Mapping) else None
+
+
+def _name_of(value: object, key: str) -> str:
+    """Return the name in an entry of an object; empty if there is none."""
+    name = _entry(value, key)
+    return _encodable(name) if isinstance(name, str) else ""
 
 
 def _encodable(text: str) -> str:

@@ -33,8 +33,8 @@ _HTP_VERBS = ("inspect", "footprint", "qmem", "fit", "place")
 
 
 @dataclass(frozen=True, slots=True)
-class KindOfFile:
-    """A kind of file: its name, the commands that read it, or advice if no command does."""
+class FileKind:
+    """A kind of file: its name, a description, the commands that read it, and advice."""
 
     name: str
     words: str
@@ -52,53 +52,53 @@ class KindOfFile:
 
 
 _TABLE = (
-    KindOfFile("onnx", "an ONNX model", ("plan", "prepare", *_COMPILED)),
-    KindOfFile("epcontext", "an ONNX model with a compiled context (EPContext)", _HTP_VERBS),
-    KindOfFile("tflite", "a TFLite model", ("plan", "prepare")),
-    KindOfFile("eaix", "an eAI report", ("plan", "prepare")),
-    KindOfFile("csv", "a list of buffers (CSV)", ("plan", "prepare")),
-    KindOfFile("lpai", "an LPAI context binary of qnnmem", ("inspect", "place", "net-run")),
-    KindOfFile("htp", "a QNN context binary", _HTP_VERBS),
-    KindOfFile("dlc", "a DLC", ("plan", "prepare", "inspect", *_COMPILED)),
+    FileKind("onnx", "an ONNX model", ("plan", "prepare", *_COMPILED)),
+    FileKind("epcontext", "an ONNX model with a compiled context (EPContext)", _HTP_VERBS),
+    FileKind("tflite", "a TFLite model", ("plan", "prepare")),
+    FileKind("eaix", "an eAI report", ("plan", "prepare")),
+    FileKind("csv", "a list of buffers (CSV)", ("plan", "prepare")),
+    FileKind("lpai", "an LPAI context binary of qnnmem", ("inspect", "place", "net-run")),
+    FileKind("htp", "a QNN context binary", _HTP_VERBS),
+    FileKind("dlc", "a DLC", ("plan", "prepare", "inspect", *_COMPILED)),
     # An eAI report without its format field looks like an HTP config file: both list graphs.
-    KindOfFile("graphs", "JSON that lists graphs", ("plan", "prepare", "lint")),
-    KindOfFile("contents", "the contents of a context binary (JSON)", (), _BINARY),
-    KindOfFile("config", "a QNN config file (JSON)", ("lint",)),
-    KindOfFile("result", "a result of qnnmem (JSON)", ("report", "diff")),
-    KindOfFile("trace", "a trace of qnnmem watch", ("report", "watch")),
-    KindOfFile("json", "JSON", ("lint", "doctor")),
-    KindOfFile("packed", "compressed data", ("doctor",), _NO_LOG),
-    KindOfFile("text", "text", ("doctor",)),
-    KindOfFile("npy", "a NumPy array", (), "the file contains inputs of a model; pass the model"),
-    KindOfFile("npz", "NumPy arrays", (), "the file contains inputs of a model; pass the model"),
-    KindOfFile("elf", "a shared library or a program (ELF)", ("plan", "prepare"), _TRUSTED),
-    KindOfFile("pe", "a library or a program for Windows", (), _NO_LIBRARY),
-    KindOfFile("macho", "a library or a program for macOS", (), _NO_LIBRARY),
-    KindOfFile("safetensors", "weights without a graph (safetensors)", (), _EXPORT),
-    KindOfFile("gguf", "weights for llama.cpp (GGUF)", (), "export the model itself to ONNX"),
-    KindOfFile("pytorch", "a PyTorch file", (), _EXPORT),
-    KindOfFile("pt2", "a program exported by PyTorch", (), _EXPORT),
-    KindOfFile("pte", "an ExecuTorch program", _HTP_VERBS),
-    KindOfFile("litert", "a TFLite model compiled for an NPU", _HTP_VERBS),
-    KindOfFile("litertlm", "a LiteRT-LM file", _HTP_VERBS),
-    KindOfFile("genie", "a Genie bundle", (*_HTP_VERBS, "lint", "doctor")),
-    KindOfFile("genai", "a folder of ONNX Runtime GenAI", (*_HTP_VERBS, "lint", "doctor")),
-    KindOfFile("keras", "a Keras or HDF5 file", (), _TENSORFLOW),
-    KindOfFile("saved_model", "a TensorFlow SavedModel", (), _TENSORFLOW),
-    KindOfFile("graphdef", "a TensorFlow graph", (), _TENSORFLOW),
-    KindOfFile("ort", "a model in ONNX Runtime's own format", (), "pass the .onnx file instead"),
-    KindOfFile("openvino", "an OpenVINO model", (), "pass the model that it was converted from"),
-    KindOfFile("coreml", "a Core ML model", (), "pass the model that it was converted from"),
-    KindOfFile("xml", "XML", (), "pass a model, a context binary or a log"),
-    KindOfFile("lfs", "a Git LFS pointer, not the file itself", (), "fetch it with git lfs pull"),
-    KindOfFile("html", "a web page", (), "download the file itself, not the page"),
-    KindOfFile("task", "a MediaPipe archive of TFLite models", _HTP_VERBS),
-    KindOfFile("zip", "a zip archive", ("doctor", *_HTP_VERBS)),
-    KindOfFile("tar", "a tar archive", ("doctor",), _NO_LOG),
-    KindOfFile("image", "an image", (), "pass a model, a context binary or a log"),
-    KindOfFile("pdf", "a PDF document", (), "pass a model, a context binary or a log"),
-    KindOfFile("binary", "binary data of unknown type", (), "pass the file that it was made from"),
-    KindOfFile("empty", "empty", (), "save or download the file again"),
+    FileKind("graphs", "JSON that lists graphs", ("plan", "prepare", "lint")),
+    FileKind("contents", "the contents of a context binary (JSON)", (), _BINARY),
+    FileKind("config", "a QNN config file (JSON)", ("lint",)),
+    FileKind("result", "a result of qnnmem (JSON)", ("report", "diff")),
+    FileKind("trace", "a trace of qnnmem watch", ("report", "watch")),
+    FileKind("json", "JSON", ("lint", "doctor")),
+    FileKind("packed", "compressed data", ("doctor",), _NO_LOG),
+    FileKind("text", "text", ("doctor",)),
+    FileKind("npy", "a NumPy array", (), "the file contains inputs of a model; pass the model"),
+    FileKind("npz", "NumPy arrays", (), "the file contains inputs of a model; pass the model"),
+    FileKind("elf", "a shared library or a program (ELF)", ("plan", "prepare"), _TRUSTED),
+    FileKind("pe", "a library or a program for Windows", (), _NO_LIBRARY),
+    FileKind("macho", "a library or a program for macOS", (), _NO_LIBRARY),
+    FileKind("safetensors", "weights without a graph (safetensors)", (), _EXPORT),
+    FileKind("gguf", "weights for llama.cpp (GGUF)", (), "export the model itself to ONNX"),
+    FileKind("pytorch", "a PyTorch file", (), _EXPORT),
+    FileKind("pt2", "a program exported by PyTorch", (), _EXPORT),
+    FileKind("pte", "an ExecuTorch program", _HTP_VERBS),
+    FileKind("litert", "a TFLite model compiled for an NPU", _HTP_VERBS),
+    FileKind("litertlm", "a LiteRT-LM file", _HTP_VERBS),
+    FileKind("genie", "a Genie bundle", (*_HTP_VERBS, "lint", "doctor")),
+    FileKind("genai", "a folder of ONNX Runtime GenAI", (*_HTP_VERBS, "lint", "doctor")),
+    FileKind("keras", "a Keras or HDF5 file", (), _TENSORFLOW),
+    FileKind("saved_model", "a TensorFlow SavedModel", (), _TENSORFLOW),
+    FileKind("graphdef", "a TensorFlow graph", (), _TENSORFLOW),
+    FileKind("ort", "a model in ONNX Runtime's own format", (), "pass the .onnx file instead"),
+    FileKind("openvino", "an OpenVINO model", (), "pass the model that it was converted from"),
+    FileKind("coreml", "a Core ML model", (), "pass the model that it was converted from"),
+    FileKind("xml", "XML", (), "pass a model, a context binary or a log"),
+    FileKind("lfs", "a Git LFS pointer, not the file itself", (), "fetch it with git lfs pull"),
+    FileKind("html", "a web page", (), "download the file itself, not the page"),
+    FileKind("task", "a MediaPipe archive of TFLite models", _HTP_VERBS),
+    FileKind("zip", "a zip archive", ("doctor", *_HTP_VERBS)),
+    FileKind("tar", "a tar archive", ("doctor",), _NO_LOG),
+    FileKind("image", "an image", (), "pass a model, a context binary or a log"),
+    FileKind("pdf", "a PDF document", (), "pass a model, a context binary or a log"),
+    FileKind("binary", "binary data of unknown type", (), "pass the file that it was made from"),
+    FileKind("empty", "empty", (), "save or download the file again"),
 )
 KINDS = {kind.name: kind for kind in _TABLE}
 # Kinds of files and folders that contain context binaries; archives count only if they are named
@@ -165,7 +165,7 @@ _TRACE = lazy_pattern(r'\{\s*"schema"\s*:\s*"qnnmem\.trace/')
 # and the fields of qnnmem are last.
 _RESULT = lazy_pattern(r'\{\s*(?:"schema"\s*:\s*"qnnmem\.|"info"\s*:\s*\{\s*"backendId"\s*:)')
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")
-_TEXT = 4096  # bytes that decide between text and binary data
+_TEXT_BYTES = 4096  # bytes that decide between text and binary data
 _CONTROLS = bytes({*range(32), 127} - {7, 8, 9, 10, 11, 12, 13, 27})
 _PRINTABLE = bytes({*range(32, 127), 9, 10, 13})
 
@@ -173,8 +173,8 @@ _PRINTABLE = bytes({*range(32, 127), 9, 10, 13})
 def check_kind(path: Path, verb: str, *, takes: tuple[str, ...] = (), said: str = "") -> None:
     """Raise LoadError if a command does not read files of this kind.
 
-    The error names the kind and the commands that read it. `takes` overrides the kinds in the
-    table; `said` is the command's name in the error.
+    The error names the kind and the commands that read it. `takes` replaces the kinds that the
+    table lists for the command. `said` is the command's name in the error.
     """
     kind = kind_of_file(path)
     if kind.name not in (takes or kinds_for(verb)):
@@ -194,7 +194,7 @@ def kinds_for(verb: str) -> tuple[str, ...]:
     return tuple(kind.name for kind in KINDS.values() if verb in kind.verbs)
 
 
-def wrong_kind(path: Path | str, kind: KindOfFile, why: str) -> LoadError:
+def wrong_kind(path: Path | str, kind: FileKind, why: str) -> LoadError:
     """Return the error about a file of the wrong kind; `why` is a relative clause."""
     if kind.name == "empty":
         return LoadError(path, "is empty")
@@ -210,12 +210,12 @@ def is_library(path: Path, *, trust: bool) -> bool:
     if kind.name != "elf":
         return False
     if not trust:
-        what = (f"is {kind.words}, whose code is executed only with ", Setting("trust"))
-        raise LoadError(path, what, cure=kind.readers)
+        reason = (f"is {kind.words}, whose code is executed only with ", Setting("trust"))
+        raise LoadError(path, reason, cure=kind.readers)
     return True
 
 
-def kind_of_file(path: Path) -> KindOfFile:
+def kind_of_file(path: Path) -> FileKind:
     """Return the kind of a file or bundle folder."""
     if bundle := bundle_config(path):
         return KINDS[BUNDLES[bundle]]
@@ -240,7 +240,7 @@ def _holds(path: Path, size: int, wanted: bytes) -> bool:
     return any(wanted in read_range(path, start, _CHUNK) for start in starts)
 
 
-def kind_of_bytes(head: bytes) -> KindOfFile:
+def kind_of_bytes(head: bytes) -> FileKind:
     """Return the kind of a file from its first bytes."""
     return KINDS[_by_start(head) or _by_structure(head) or _by_protobuf(head) or _by_text(head)]
 
@@ -254,8 +254,8 @@ def _by_start(head: bytes) -> str:
 def _by_structure(head: bytes) -> str:
     """Return the kind for formats without a fixed prefix; empty if none matches."""
     if head[4:8] in _IDENTIFIERS:
-        found = _IDENTIFIERS[head[4:8]]
-        return "litert" if found == "tflite" and _DISPATCH in head else found
+        name = _IDENTIFIERS[head[4:8]]
+        return "litert" if name == "tflite" and _DISPATCH in head else name
     if _PTE.match(head, 4):
         return "pte"
     if head.startswith(_MEMBER):
@@ -272,15 +272,15 @@ def _by_structure(head: bytes) -> str:
 
 def _archive(head: bytes) -> str:
     """Return the kind of a zip archive from the names of its members."""
-    names = []
-    place = 0
-    while 0 <= place < len(head) - 30:
-        length = int.from_bytes(head[place + 26 : place + 28], "little")
-        names.append(head[place + 30 : place + 30 + length])
-        place = head.find(_MEMBER, place + 30 + length)
-    for pattern, name in _MEMBERS:
-        if any(pattern.search(member) for member in names):
-            return name
+    members = []
+    start = 0
+    while 0 <= start < len(head) - 30:
+        length = int.from_bytes(head[start + 26 : start + 28], "little")
+        members.append(head[start + 30 : start + 30 + length])
+        start = head.find(_MEMBER, start + 30 + length)
+    for pattern, kind in _MEMBERS:
+        if any(map(pattern.search, members)):
+            return kind
     return "zip"
 
 
@@ -300,22 +300,22 @@ def _by_text(head: bytes) -> str:
     if head.startswith(_UTF16):
         return "text"
     if not _is_text(head):
-        place = head.find(_MEMBER, 0, _PADDED)
-        return "binary" if place < 0 else _archive(head[place:])
+        start = head.find(_MEMBER, 0, _PADDED)
+        return "binary" if start < 0 else _archive(head[start:])
     text = head.decode("utf-8-sig", "replace").lstrip()
-    start = text[:512].lower()
-    if start.startswith(("<!doctype html", "<html")):
+    beginning = text[:512].lower()
+    if beginning.startswith(("<!doctype html", "<html")):
         return "html"
-    if start.startswith("<?xml") or start.startswith("<net "):
-        return "openvino" if "<net " in start else "xml"
+    if beginning.startswith(("<?xml", "<net ")):
+        return "openvino" if "<net " in beginning else "xml"
     if text.startswith("{"):
         return _object(text)
-    first = text.split("\n", 1)[0]
-    if first.count(",") < _COMMAS:  # most logs: skip the import of a reader
+    line = text.split("\n", 1)[0]
+    if line.count(",") < _COMMAS:  # most logs: skip the import of a reader
         return "text"
     from qnnmem.loader.csv import is_header
 
-    return "csv" if is_header(first) else "text"
+    return "csv" if is_header(line) else "text"
 
 
 def _object(text: str) -> str:
@@ -337,7 +337,7 @@ def _object(text: str) -> str:
 
 
 def _is_text(head: bytes) -> bool:
-    head = head[:_TEXT]
+    head = head[:_TEXT_BYTES]
     if 10 * _count(head, _CONTROLS) > len(head):
         return False
     try:

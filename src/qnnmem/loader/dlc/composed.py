@@ -39,11 +39,10 @@ def compose(
     regular_size(path)
     folder = package_folder(["libQnnSystem.so"])
     if folder is None:
-        cure = f"{command_for('htp')} installs it on Linux"
         raise CannotTell(
             f"reading a DLC needs libQnnSystem of {PACKAGE}, which is not installed here",
             where=path,
-            cure=cure,
+            cure=f"{command_for('htp')} installs it on Linux",
         )
     return _asked(path, ComposeDlc(folder, path.resolve(), with_data), time_limit_s)
 
@@ -98,10 +97,10 @@ def _why_lost(child: ChildProcess, request: ComposeDlc | ComposeLibrary, printed
 
 def abort_reason(printed: str) -> str:
     """Return why the vendor's reader aborted, with its message if it printed one."""
-    found = _THROWN.findall(printed)
-    if found:
-        thrown = "".join(found[-1]).strip()
-        return f"the vendor's reader rejected the file: {shorten(printable(thrown), 300)}"
+    messages = _THROWN.findall(printed)
+    if messages:
+        message = "".join(messages[-1]).strip()
+        return f"the vendor's reader rejected the file: {shorten(printable(message), 300)}"
     return "the vendor's reader crashed on the file, which usually means that the file is damaged"
 
 

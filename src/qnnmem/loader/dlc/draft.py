@@ -1,12 +1,13 @@
-"""ONNX nodes for one QNN operator: they read, compute and write tensors with QNN's semantics.
+"""ONNX nodes for one QNN operator, with QNN's semantics.
 
-Fixed-point tensors are dequantized before they are used and rounded when they are written. So
-results differ from real arithmetic by at most one quantization step of the output.
+Fixed-point tensors are dequantized when they are read and rounded when they are written. So results
+differ from real arithmetic by at most one quantization step of the output.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -32,113 +33,121 @@ class QnnDraft(NodeDraft):
 class Step(NodeWriter):
     """The translation of one operator: its inputs, and the nodes that replace it."""
 
-    def __init__(self, draft: QnnDraft, place: int, op: ComposedOp) -> None:
-        super().__init__(draft, place)
+    def __init__(self, draft: QnnDraft, position: int, op: ComposedOp) -> None:
+        super().__init__(draft, position)
         self.op, self._draft = op, draft
-        self._asked: set[str] = set()
+        self._used: set[str] = set()  # names of the parameters read so far
 
-    def tensor(self, place: int) -> ComposedTensor:
-        """Return the description of an input."""
-        return self._draft.tensors[self.op.inputs[place]]
+    def tensor(self, position: int) -> ComposedTensor:
+        """Return an input as recorded: its type, shape and encoding."""
+        return self._draft.tensors[self.op.inputs[position]]
 
-    def result(self, place: int = 0) -> ComposedTensor:
-        """Return the description of an output."""
-        return self._draft.tensors[self.op.outputs[place]]
+    def result(self, position: int = 0) -> ComposedTensor:
+        """Return an output as recorded: its type, shape and encoding."""
+        return self._draft.tensors[self.op.outputs[position]]
 
-    def has(self, place: int) -> bool:
+    def refuse(self, reason: str) -> NotTranslated:
+        """Return an error that says why this operator has no translation."""
+        return NotTranslated(f"{quote(self.op.type)} {reason}")
+
+    def has(self, position: int) -> bool:
         """Return whether an input is given; optional inputs can be missing or null."""
-        return place < len(self.op.inputs) and self.op.inputs[place] in self._draft.names
+        return position < len(self.op.inputs) and self.op.inputs[position] in self._draft.names
 
-    def shape(self, place: int = 0) -> tuple[int, ...]:
+    def shape(self, position: int = 0) -> tuple[int, ...]:
         """Return the dimensions of an input."""
-        return self.tensor(place).dimensions
+        return self.tensor(position).dimensions
 
     def scalar(self, name: str, default: Any = None) -> Any:
         """Return a scalar parameter; raise NotTranslated if it is missing and has no default."""
-        self._asked.add(name)
-        found = self.op.scalars.get(name, default)
-        if found is None:
-            raise NotTranslated(f"{quote(self.op.type)} has no parameter {quote(name)}")
-        return found
+        self._used.add(name)
+        value = self.op.scalars.get(name, default)
+        if value is None:
+            raise self.refuse(f"has no parameter {quote(name)}")
+        return value
 
     def array(self, name: str, default: Sequence[Any] | None = None) -> NDArray[Any]:
         """Return a tensor parameter; raise NotTranslated if it is missing and has no default."""
         import numpy
 
-        self._asked.add(name)
-        found = self.op.arrays.get(name)
-        if found is None or found.data is None:
+        self._used.add(name)
+        tensor = self.op.arrays.get(name)
+        if tensor is None or tensor.data is None:
             if default is None:
-                raise NotTranslated(f"{quote(self.op.type)} has no parameter {quote(name)}")
+                raise self.refuse(f"has no parameter {quote(name)}")
             return numpy.asarray(default)
-        values = numpy.frombuffer(found.data, found.data_type.numpy_name)
-        if values.size != _elements(found.dimensions):
+        values = numpy.frombuffer(tensor.data, tensor.data_type.numpy_name)
+        if values.size != math.prod(tensor.dimensions):
             raise NotTranslated(f"the size of parameter {quote(name)} differs from its data")
-        return values.reshape(found.dimensions)
+        return values.reshape(tensor.dimensions)
 
     def numbers(self, name: str, default: Sequence[int]) -> list[int]:
         """Return a parameter with one number per axis; a scalar counts as one axis."""
         if name in self.op.scalars:
             return [int(self.scalar(name))]
-        return [int(one) for one in self.array(name, default).reshape(-1)]
+        return [int(number) for number in self.array(name, default).reshape(-1)]
 
-    def only(self, **allowed: Sequence[Any]) -> None:
+    def require(self, **allowed: Sequence[Any]) -> None:
         """Raise NotTranslated for parameter values that have no translation."""
         for name, values in allowed.items():
-            self._asked.add(name)
-            given = self.op.scalars.get(name, values[0])
-            if given not in values:
-                what = f"{quote(self.op.type)} with {name} {given}"
-                raise NotTranslated(f"{what} is not supported")
+            self._used.add(name)
+            value = self.op.scalars.get(name, values[0])
+            if value not in values:
+                raise self.refuse(f"with {name} {value} is not supported")
 
-    def refuse_unknown(self, silent: Collection[str]) -> None:
+    def refuse_unused(self, silent: Collection[str]) -> None:
         """Raise NotTranslated for parameters that were never read, except those in `silent`."""
-        given = (*self.op.scalars, *self.op.arrays)
-        for name in given:
-            if name not in self._asked and name not in silent:
-                what = f"parameter {quote(name)} of {quote(self.op.type)}"
-                raise NotTranslated(f"{what} is not supported")
+        for name in (*self.op.scalars, *self.op.arrays):
+            if name not in self._used and name not in silent:
+                parameter = f"parameter {quote(name)} of {quote(self.op.type)}"
+                raise NotTranslated(f"{parameter} is not supported")
 
-    def read(self, place: int) -> str:
+    def read(self, position: int) -> str:
         """Return the name of an input as real numbers; integers and booleans stay unchanged."""
-        tensor = self.tensor(place)
-        name = self.raw(place)
+        tensor = self.tensor(position)
+        name = self.raw(position)
         if tensor.data_type.is_quantized:
             scale, zero, axis = self._encoding(tensor)
-            return self.one("DequantizeLinear", name, scale, zero, **axis)
+            return self.emit("DequantizeLinear", name, scale, zero, **axis)
         if tensor.data_type is DataType.FLOAT_16:
-            return self.one("Cast", name, to=1)
+            return self.emit("Cast", name, to=1)
         return name
 
-    def raw(self, place: int) -> str:
+    def raw(self, position: int) -> str:
         """Return the name of an input in its stored form, without dequantization."""
-        if not self.has(place):
-            raise NotTranslated(f"{quote(self.op.type)} lacks input {place}")
-        return self._draft.names[self.op.inputs[place]]
+        if not self.has(position):
+            raise self.refuse(f"lacks input {position}")
+        return self._draft.names[self.op.inputs[position]]
 
-    def write(self, value: str, place: int = 0) -> None:
+    def write(self, value: str, position: int = 0) -> None:
         """Write a computed value to an output, quantized or cast to its type."""
-        tensor = self.result(place)
+        tensor = self.result(position)
         if tensor.data_type.is_quantized:
             scale, zero, axis = self._encoding(tensor)
-            value = self.one("QuantizeLinear", value, scale, zero, **axis)
+            value = self.emit("QuantizeLinear", value, scale, zero, **axis)
         elif tensor.data_type is DataType.FLOAT_16:
-            value = self.one("Cast", value, to=10)
-        self.write_raw(value, place)
+            value = self.emit("Cast", value, to=10)
+        self.write_raw(value, position)
 
-    def write_raw(self, value: str, place: int = 0) -> None:
+    def write_raw(self, value: str, position: int = 0) -> None:
         """Write elements to an output unchanged."""
-        self.give(value, self._draft.names[self.op.outputs[place]])
+        self.name_result(value, self._draft.names[self.op.outputs[position]])
 
-    def moves(self, *others: int) -> bool:
-        """Return whether elements can be copied: inputs and outputs have the same encoding."""
-        first = self.result()
-        inputs = (self.tensor(place) for place in (others or (0,)))
-        outputs = (self._draft.tensors[one] for one in self.op.outputs)
-        return all(
-            (one.data_type, one.quantization) == (first.data_type, first.quantization)
-            for one in (*inputs, *outputs)
-        )
+    def same_encoding(self, *positions: int) -> bool:
+        """Return whether these inputs and all outputs have the same type and quantization."""
+        inputs = (self.tensor(position) for position in positions)
+        outputs = (self._draft.tensors[number] for number in self.op.outputs)
+        encodings = [(tensor.data_type, tensor.quantization) for tensor in (*inputs, *outputs)]
+        return all(encoding == encodings[0] for encoding in encodings)
+
+    def movement(self, *positions: int) -> tuple[Callable[[int], str], Callable[..., None]]:
+        """Return functions that read inputs and write outputs to move elements between them.
+
+        The functions keep the stored elements unless inputs and outputs have different encodings.
+        """
+        if self.same_encoding(*positions):
+            return self.raw, self.write_raw
+        return self.read, self.write
 
     def _encoding(self, tensor: ComposedTensor) -> tuple[str, str, dict[str, int]]:
         """Return scale, zero point and axis for an ONNX quantize or dequantize node."""
@@ -153,15 +162,8 @@ class Step(NodeWriter):
                 f"tensor {quote(tensor.name)} has {tensor.data_type.bits}-bit elements, which "
                 "are not supported"
             )
-        kind = tensor.data_type.numpy_name
+        dtype = tensor.data_type.numpy_name
         zeros = [-offset for offset in quant.offsets]
         if quant.axis is None:
-            return self.constant(quant.scales[0], "f4"), self.constant(zeros[0], kind), {}
-        return self.constant(quant.scales, "f4"), self.constant(zeros, kind), {"axis": quant.axis}
-
-
-def _elements(shape: Sequence[int]) -> int:
-    found = 1
-    for size in shape:
-        found *= size
-    return found
+            return self.constant(quant.scales[0], "f4"), self.constant(zeros[0], dtype), {}
+        return self.constant(quant.scales, "f4"), self.constant(zeros, dtype), {"axis": quant.axis}

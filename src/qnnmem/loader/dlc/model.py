@@ -39,32 +39,31 @@ _DTYPES = {
 def as_model(path: Path, graph: ComposedGraph, others: tuple[str, ...] = ()) -> Model:
     """Return the model of a graph, with its operators in the order of composition."""
     names = names_of(graph)
+    known = {names[tensor.id]: tensor for tensor in graph.tensors if tensor.id in names}
     tensors = {
-        names[one.id]: Tensor(names[one.id], _dtype(path, one), one.dimensions)
-        for one in graph.tensors
-        if one.id in names
+        name: Tensor(name, _dtype(path, tensor), tensor.dimensions)
+        for name, tensor in known.items()
     }
-    ops = tuple(_op(path, place, op, names) for place, op in enumerate(graph.ops))
+    ops = tuple(_op(path, position, op, names) for position, op in enumerate(graph.ops))
     for op in ops:
         _check_view(path, op, tensors)
     read = {name for op in ops for name in op.inputs}
-    kinds = {names[one.id]: one.type for one in graph.tensors if one.id in names}
-    constants = tuple(name for name, kind in kinds.items() if kind in STATIC and name in read)
-    kept = {*read, *(name for op in ops for name in op.outputs)}
-    kept |= {name for name, kind in kinds.items() if kind in _INPUTS | _OUTPUTS | _BOTH}
+    inputs = tuple(name for name, tensor in known.items() if tensor.type in _INPUTS | _BOTH)
+    outputs = tuple(name for name, tensor in known.items() if tensor.type in _OUTPUTS | _BOTH)
+    kept = {*read, *inputs, *outputs, *(name for op in ops for name in op.outputs)}
     return Model(
         graph.name or path.stem,
         "dlc",
         {name: tensor for name, tensor in tensors.items() if name in kept},
         ops,
-        tuple(name for name, kind in kinds.items() if kind in _INPUTS | _BOTH),
-        tuple(name for name, kind in kinds.items() if kind in _OUTPUTS | _BOTH),
-        constants,
+        inputs,
+        outputs,
+        tuple(name for name, tensor in known.items() if tensor.type in STATIC and name in read),
         notes=tuple(_notes(graph, others)),
         encodings={
-            names[one.id]: (one.quantization.scales[0], -one.quantization.offsets[0])
-            for one in graph.tensors
-            if names.get(one.id) in kept and one.quantization and has_one_scale(one)
+            name: (tensor.quantization.scales[0], -tensor.quantization.offsets[0])
+            for name, tensor in known.items()
+            if name in kept and tensor.quantization and has_one_scale(tensor)
         },
     )
 
@@ -85,24 +84,24 @@ def _notes(graph: ComposedGraph, others: tuple[str, ...]) -> Iterator[str]:
 
 def names_of(graph: ComposedGraph) -> dict[int, str]:
     """Return a unique name for every tensor except omitted inputs, by tensor id."""
-    found: dict[int, str] = {}
+    names: dict[int, str] = {}
     taken: set[str] = set()
     for tensor in graph.tensors:
-        if tensor.type is TensorType.NULL:  # represents an omitted input
+        if tensor.type is TensorType.NULL:  # stands for an omitted input
             continue
         name = tensor.name or f"tensor {tensor.id}"
-        found[tensor.id] = name if name not in taken else f"{name} ({tensor.id})"
-        taken.add(found[tensor.id])
-    return found
+        names[tensor.id] = name if name not in taken else f"{name} ({tensor.id})"
+        taken.add(names[tensor.id])
+    return names
 
 
-def _op(path: Path, place: int, op: ComposedOp, names: dict[int, str]) -> Op:
+def _op(path: Path, position: int, op: ComposedOp, names: dict[int, str]) -> Op:
     ask_deadline()
-    outputs = tuple(names[one] for one in op.outputs if one in names)
+    outputs = tuple(names[number] for number in op.outputs if number in names)
     if len(outputs) < len(op.outputs):
         raise LoadError(path, f"operator {quote(op.name)} writes a tensor that does not exist")
-    inputs = tuple(names[one] for one in op.inputs if one in names)
-    return Op(_shown(op), op.type, inputs, outputs, _effect(op), (place,))
+    inputs = tuple(names[number] for number in op.inputs if number in names)
+    return Op(_shown(op), op.type, inputs, outputs, _effect(op), (position,))
 
 
 def _check_view(path: Path, op: Op, tensors: Mapping[str, Tensor]) -> None:
@@ -110,11 +109,8 @@ def _check_view(path: Path, op: Op, tensors: Mapping[str, Tensor]) -> None:
     if op.effect is Effect.VIEW and op.inputs and op.outputs:
         before, after = tensors[op.inputs[0]].elements, tensors[op.outputs[0]].elements
         if before != after:
-            what = (
-                f"operator {quote(op.name)} has {before:,} input elements but {after:,} output "
-                "elements"
-            )
-            raise LoadError(path, what)
+            counts = f"{before:,} input elements but {after:,} output elements"
+            raise LoadError(path, f"operator {quote(op.name)} has {counts}")
 
 
 def _shown(op: ComposedOp) -> str:
@@ -136,6 +132,6 @@ def _dtype(path: Path, tensor: ComposedTensor) -> DType:
         return _DTYPES[kind]
     if kind.bits == 0:
         raise LoadError(
-            path, (f"tensor {quote(tensor.name)} has type {kind.c_name}, which has no known size")
+            path, f"tensor {quote(tensor.name)} has type {kind.c_name}, which has no known size"
         )
     return DType(kind.numpy_name)

@@ -19,7 +19,7 @@ from qnnmem.qnn.graph import ComposedGraph, ComposedTensor
 from qnnmem.wire import ChildFailure, Frame, WireMessage
 
 _BACKEND, _CONTEXT = c_void_p(1), c_void_p(2)  # none of our functions uses them
-_CODE = 0xFFFF
+_CODE = 0xFFFF  # the bits of a return value that hold the error code
 
 
 class ComposeDlc(WireMessage, frozen=True):
@@ -66,12 +66,12 @@ def compose(request: ComposeDlc, _payload: bytes) -> Composed | Frame[Composed]:
     if code:
         return Composed(call="systemDlcCreateFromFile", code=code)
     table = recorder.interface
-    found = calls["dlc_compose_graphs"](
+    code = _CODE & calls["dlc_compose_graphs"](
         *(dlc, None, 0, _BACKEND, _CONTEXT, table, 1, byref(graphs), byref(count))
     )
     seen = recorder.seen
-    if found & _CODE or seen.failure:
-        return Composed(call="systemDlcComposeGraphs", code=found & _CODE, why=seen.failure)
+    if code or seen.failure:
+        return Composed(call="systemDlcComposeGraphs", code=code, why=seen.failure)
     reply = Composed(seen.graphs, seen.shared, _origins(calls, dlc))
     calls["dlc_free"](dlc)
     return reply, bytes(seen.data)

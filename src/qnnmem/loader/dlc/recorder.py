@@ -57,7 +57,7 @@ class TooMuch(Exception):
 
 
 class _OpenGraph(NamedTuple):
-    """A graph that is being composed."""
+    """A graph whose tensors and operators are still being added."""
 
     name: str
     tensors: list[ComposedTensor]
@@ -100,8 +100,7 @@ class Composition:
             raise TooMuch(f"the graph has more than {MOST_OPS:,} operators")
         scalars: dict[str, bool | int | float] = {}
         arrays: dict[str, ComposedTensor] = {}
-        for place in range(_count(op.param_count)):
-            param = op.params[place]
+        for param in op.params[: _count(op.param_count)]:
             if param.kind == _SCALAR:
                 scalars[_text(param.name)] = _scalar(param.of.scalar)
             elif param.kind == _TENSOR:
@@ -111,8 +110,8 @@ class Composition:
                 _text(op.name),
                 _text(op.package),
                 _text(op.type),
-                tuple(op.inputs[k].of.v1.id for k in range(_count(op.input_count))),
-                tuple(op.outputs[k].of.v1.id for k in range(_count(op.output_count))),
+                tuple(tensor.of.v1.id for tensor in op.inputs[: _count(op.input_count)]),
+                tuple(tensor.of.v1.id for tensor in op.outputs[: _count(op.output_count)]),
                 scalars,
                 arrays,
             )
@@ -122,32 +121,32 @@ class Composition:
         body = tensor.of.v1
         if body.rank > MAX_RANK:
             raise TooMuch(f"a tensor has more than {MAX_RANK} dimensions")
-        size, place = 0, None
+        size, position = 0, None
         if body.type in STATIC and body.memory[0]:
             size = body.memory[1] & 0xFFFFFFFF  # the upper half is padding
             if self._with_data:
-                place = len(self.data)
+                position = len(self.data)
                 self.data += ctypes.string_at(body.memory[0], size)
         return ComposedTensor(
             body.id,
             _text(body.name),
             TensorType(body.type),
             DataType(body.data_type),
-            tuple(body.dimensions[k] for k in range(body.rank)),
+            tuple(body.dimensions[: body.rank]),
             _quantization(body.quant),
             stored_bytes=size,
-            place=place,
+            place=position,
         )
 
 
 class FunctionTable:
-    """Table of recording functions for the library; their exceptions never reach the library."""
+    """Table of recording functions for the library; none of them raises an exception."""
 
     def __init__(self, table: Any, composition: Composition) -> None:
         self._table, self._composition = table, composition
         self._kept: list[Any] = []  # functions must live as long as the table
 
-    def put(self, place: int, kinds: tuple[Any, ...], call: Callable[..., int]) -> None:
+    def put(self, position: int, kinds: tuple[Any, ...], call: Callable[..., int]) -> None:
         """Put a function into the table."""
         seen = self._composition
 
@@ -160,7 +159,7 @@ class FunctionTable:
 
         function = CFUNCTYPE(c_uint64, *kinds)(answer)
         self._kept.append(function)
-        self._table[place] = ctypes.cast(function, c_void_p).value
+        self._table[position] = ctypes.cast(function, c_void_p).value
 
 
 class Recorder:
@@ -176,18 +175,18 @@ class Recorder:
         functions.put(*GRAPH_CREATE, self._create_graph)
         functions.put(17, (c_void_p, c_void_p), lambda _graph, _config: OK)
         functions.put(*ADD_NODE, self._add_node)
-        functions.put(*CONTEXT_TENSOR, lambda _context, made: self._create(None, made))
-        functions.put(*GRAPH_TENSOR, lambda graph, made: self._create(graph or 0, made))
-        for place in range(len(self.interface.table)):
-            if not self.interface.table[place]:
-                functions.put(place, (), self._unknown(place))
+        functions.put(*CONTEXT_TENSOR, lambda _context, tensor: self._create(None, tensor))
+        functions.put(*GRAPH_TENSOR, lambda graph, tensor: self._create(graph or 0, tensor))
+        for position in range(len(self.interface.table)):
+            if not self.interface.table[position]:
+                functions.put(position, (), self._unknown(position))
 
-    def _unknown(self, place: int) -> Callable[..., int]:
+    def _unknown(self, position: int) -> Callable[..., int]:
+        function = f"function {position} of the interface"
+
         def refuse() -> int:
-            seen = self.seen
-            seen.failure = seen.failure or (
-                f"the model library called function {place} of the interface, which is not "
-                "supported"
+            self.seen.failure = self.seen.failure or (
+                f"the model library called {function}, which is not supported"
             )
             return NOT_SUPPORTED
 
@@ -211,17 +210,16 @@ class Recorder:
 
 def origins(mappings: Any, count: int) -> dict[str, dict[str, list[str]]]:
     """Return the names of each operator's source nodes, by graph and operator."""
-    found: dict[str, dict[str, list[str]]] = {}
-    for place in range(_count(count)):
-        if mappings[place].version != _MAPPING_VERSION or not mappings[place].v1:
+    graphs: dict[str, dict[str, list[str]]] = {}
+    for mapping in mappings[: _count(count)]:
+        if mapping.version != _MAPPING_VERSION or not mapping.v1:
             continue
-        body = mappings[place].v1.contents
-        ops = found.setdefault(_text(body.graph), {})
-        for number in range(_count(body.op_count)):
-            one = body.ops[number]
-            pairs = (one.pairs[k] for k in range(_count(one.pair_count)))
-            ops[_text(one.name)] = [_text(pair.name) for pair in pairs if pair.type == _SOURCE_OP]
-    return found
+        body = mapping.v1.contents
+        ops = graphs.setdefault(_text(body.graph), {})
+        for op in body.ops[: _count(body.op_count)]:
+            pairs = op.pairs[: _count(op.pair_count)]
+            ops[_text(op.name)] = [_text(pair.name) for pair in pairs if pair.type == _SOURCE_OP]
+    return graphs
 
 
 def _count(number: int) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qnnmem.bounded_file import read_bytes, regular_size
-from qnnmem.errors import Damaged, LoadError, Setting, UsageError
+from qnnmem.errors import Damaged, LoadError, Setting, UsageError, Words
 from qnnmem.ir import Model
 from qnnmem.loader.model_checks import check_model
 from qnnmem.loader.onnx.draft import NotTranslated
@@ -76,9 +76,11 @@ def _read(
     if dims:
         raise _no_names(path, open_inputs)
     given = _given(path, graphs[0], shapes)
-    if given and (left := [t.name for t in open_inputs if t.name not in shapes]):
-        what = f"input {quote(left[0])} has no fixed size either; set its shape too"
-        raise UsageError(what, where=path)
+    left = [tensor.name for tensor in open_inputs if tensor.name not in shapes]
+    if given and left:
+        raise UsageError(
+            f"input {quote(left[0])} has no fixed size either; set its shape too", where=path
+        )
     file = TfliteFile(path, graphs, given, open_inputs)
     try:
         model = read_graph(file)
@@ -93,8 +95,10 @@ def decode_file(path: Path) -> tuple[RawGraph, ...]:
     if regular_size(path) > _MAX_FILE:
         raise LoadError(path, "is too large for a TFLite file")
     try:
-        with path.open("rb") as file, memoryview(_mapped(file.fileno())) as content:
-            return _decode(path, content)
+        with path.open("rb") as file:
+            mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            with memoryview(mapped) as content:
+                return _decode(path, content)
     except (OSError, ValueError, BufferError) as exc:
         raise LoadError(path, "cannot be read") from exc
 
@@ -107,10 +111,6 @@ def _decode(
     return decode(path, content, whole=whole)
 
 
-def _mapped(descriptor: int) -> mmap.mmap:
-    return mmap.mmap(descriptor, 0, access=mmap.ACCESS_READ)
-
-
 def _open_inputs(path: Path, graph: RawGraph) -> tuple[RawTensor, ...]:
     if any(not 0 <= index < len(graph.tensors) for index in graph.inputs):
         raise LoadError(path, "has a graph input that is not a tensor of the graph")
@@ -119,34 +119,31 @@ def _open_inputs(path: Path, graph: RawGraph) -> tuple[RawTensor, ...]:
 
 
 def _no_names(path: Path, open_inputs: tuple[RawTensor, ...]) -> UsageError:
-    what = (
-        "the dimensions of a TFLite model have no names; ",
-        Setting("dims"),
-        " is for ONNX models",
-    )
-    if not open_inputs:
-        return UsageError(what, where=path, cure="this model has no open sizes")
-    cure = ("set the shape of an input with ", Setting("shapes", shape_pattern(open_inputs[0])))
-    return UsageError(what, where=path, cure=cure)
+    cure: Words = "this model has no open sizes"
+    if open_inputs:
+        cure = ("set the shape of an input with ", Setting("shapes", shape_pattern(open_inputs[0])))
+    no_names = "the dimensions of a TFLite model have no names; "
+    return UsageError((no_names, Setting("dims"), " is for ONNX models"), where=path, cure=cure)
 
 
 def _given(
     path: Path, graph: RawGraph, shapes: Mapping[str, Sequence[int]]
 ) -> dict[int, tuple[int, ...]]:
     """Return the given shapes that differ from the stored ones, by tensor index."""
-    places = {graph.tensors[index].name: index for index in graph.inputs}
+    indexes = {graph.tensors[index].name: index for index in graph.inputs}
     given = {}
-    for name, wanted in shapes.items():
-        if name not in places:
-            known = ", ".join(quote(known) for known in list(places)[:8])
-            what = f"the model has no input {quote(name)}; its inputs are {known}"
-            raise UsageError(what, where=path)
-        tensor = graph.tensors[places[name]]
-        if tuple(wanted) == tensor.shape:
+    for name, sizes in shapes.items():
+        if name not in indexes:
+            inputs = ", ".join(map(quote, [*indexes][:8]))
+            raise UsageError(
+                f"the model has no input {quote(name)}; its inputs are {inputs}", where=path
+            )
+        tensor, shape = graph.tensors[indexes[name]], tuple(sizes)
+        if shape == tensor.shape:
             continue
-        if not _may_change(tensor, tuple(wanted)):
+        if not _may_change(tensor, shape):
             raise UsageError(_refusal(tensor), where=path)
-        given[places[name]] = tuple(wanted)
+        given[indexes[name]] = shape
     return given
 
 
@@ -158,10 +155,10 @@ def _may_change(tensor: RawTensor, wanted: tuple[int, ...]) -> bool:
 
 
 def _refusal(tensor: RawTensor) -> str:
-    is_open = -1 in tensor.signature
-    sizes = written(tensor.signature)
-    which = f"only its open sizes ({sizes}) can be set" if is_open else ("all its sizes are fixed")
+    rule = "all its sizes are fixed"
+    if -1 in tensor.signature:
+        rule = f"only its open sizes ({written(tensor.signature)}) can be set"
     return (
         f"input {quote(tensor.name)} is {written(tensor.shape)} in the TFLite file; "
-        f"{which}; convert the model again for other sizes"
+        f"{rule}; convert the model again for other sizes"
     )

@@ -18,7 +18,7 @@ from qnnmem.units import MAX_BYTES, MAX_RANK
 
 @dataclass(frozen=True, slots=True)
 class NestedGraph:
-    """A subgraph that an operator runs, with its states, size and output shapes."""
+    """A subgraph that an operator runs: its model, states, size and output shapes."""
 
     model: Model
     reads: tuple[str, ...]  # constants, and outer tensors passed without a copy
@@ -85,13 +85,13 @@ class TfliteFile:
     def constant(self, name: str, raw: RawTensor, shape: Shape | None) -> Tensor:
         """Return a constant under the name of its buffer, whose bytes are counted once."""
         shared = self._stored.setdefault(raw.buffer, name) if raw.stored else name
-        found = replace(self.measure(name, raw, constant=True, shape=shape), name=shared)
-        before = self.constants.setdefault(shared, found)
-        if before.nbytes < found.nbytes:
-            self.constants[shared] = found
+        tensor = replace(self.measure(name, raw, constant=True, shape=shape), name=shared)
+        before = self.constants.setdefault(shared, tensor)
+        if before.nbytes < tensor.nbytes:
+            self.constants[shared] = tensor
         if raw.sparse and raw.stored:
             self.sparse[shared] = raw
-        return found
+        return tensor
 
     def measure(
         self, name: str, raw: RawTensor, *, constant: bool = False, shape: Shape | None = None
@@ -111,13 +111,13 @@ class TfliteFile:
         return tensor
 
     def _shape(self, name: str, raw: RawTensor) -> Shape:
-        fail = self.fail
+        who = f"tensor {quote(name)}"
         if any(size < 0 for size in raw.shape):
-            fail(f"tensor {quote(name)} has a negative size")
+            self.fail(f"{who} has a negative size")
         if not raw.shape and (raw.signature or (self.ranks_known and not raw.has_rank)):
-            fail(f"tensor {quote(name)} has an unknown shape; convert the model with fixed shapes")
+            self.fail(f"{who} has an unknown shape; convert the model with fixed shapes")
         if -1 in raw.signature and not self.open_inputs:
-            fail(f"tensor {quote(name)} has a size that is known only at run time")
+            self.fail(f"{who} has a size that is known only at run time")
         return raw.shape
 
 
@@ -134,26 +134,29 @@ def edge_notes(file: TfliteFile) -> Iterator[str]:
 
 def sparse_notes(file: TfliteFile, constants: Mapping[str, Tensor]) -> Iterator[str]:
     """Yield a note on the size of sparse constants, in the file and dense."""
-    found = [(raw, constants[name]) for name, raw in file.sparse.items() if name in constants]
-    if found:
-        indices = sum(raw.index_bytes for raw, _ in found)
-        stored = indices + sum(raw.stored for raw, _ in found)
-        dense = sum(tensor.nbytes for _, tensor in found)
+    sparse = [(raw, constants[name]) for name, raw in file.sparse.items() if name in constants]
+    if sparse:
+        indices = sum(raw.index_bytes for raw, _ in sparse)
+        stored = indices + sum(raw.stored for raw, _ in sparse)
+        dense = sum(tensor.nbytes for _, tensor in sparse)
         ops = (op.type for graph in file.graphs for op in graph.ops if not op.custom)
         folded = sum(kind == "DENSIFY" for kind in ops)
         done = f"; {counted(folded, 'DENSIFY op')} done at load time" if folded else ""
         yield (
-            f"{counted(len(found), 'sparse constant')} counted as dense, {dense:,} bytes, "
+            f"{counted(len(sparse), 'sparse constant')} counted as dense, {dense:,} bytes, "
             f"because QNN has no sparse constants; the file stores {stored:,} bytes, "
             f"{indices:,} of them indices{done}"
         )
 
 
-def say_first(file: TfliteFile) -> Words:
+def assumptions(file: TfliteFile) -> Words:
     """Return the warnings about placeholder sizes and custom operators; empty if there are none."""
-    given = (_placeholders(file), unknown_inside(_custom(file)))
-    parts: list[Words] = [part for part in given if part]
-    return chain_words(parts[0], "\n", parts[1]) if len(parts) == 2 else (parts or [""])[0]
+    placeholders, custom = _placeholders(file), unknown_inside(_custom(file))
+    return (
+        chain_words(placeholders, "\n", custom)
+        if placeholders and custom
+        else placeholders or custom
+    )
 
 
 def _custom(file: TfliteFile) -> list[str]:
@@ -163,10 +166,10 @@ def _custom(file: TfliteFile) -> list[str]:
 
 def _placeholders(file: TfliteFile) -> Words:
     """Return the warning about a placeholder size; empty if there is none."""
-    made_up = [tensor for tensor in file.open_inputs if _stands_in(tensor)]
-    if file.given or not (made_up or file.cannot_run):
+    placeholders = [tensor for tensor in file.open_inputs if _has_placeholder(tensor)]
+    if file.given or not (placeholders or file.cannot_run):
         return ""
-    first = (made_up or list(file.open_inputs))[0]
+    first = (placeholders or list(file.open_inputs))[0]
     fault = f" and the graph cannot run ({file.cannot_run})" if file.cannot_run else ""
     return (
         f"planned with a placeholder: input {quote(first.name)} is {written(first.shape)} "
@@ -181,7 +184,7 @@ def shape_pattern(tensor: RawTensor) -> str:
     return f"{tensor.name}={'x'.join(sizes)}"
 
 
-def _stands_in(tensor: RawTensor) -> bool:
+def _has_placeholder(tensor: RawTensor) -> bool:
     """Return whether a free size other than the batch is stored as a placeholder."""
     sizes = tuple(zip(tensor.shape, tensor.signature, strict=False))
     return any(size <= 1 and wanted == -1 for size, wanted in sizes[len(sizes) > 1 :])

@@ -1,8 +1,8 @@
 """TFLite flatbuffers as plain values: tensors, operators, and their effect on memory.
 
 The generated bindings check nothing: an offset can lead anywhere and a vector can claim any length.
-So every vector is measured against the file before it is read. All decoding uses one budget,
-because a small file can point to the same table a million times.
+So the length of every vector is compared with the file's size before the vector is read. All
+decoding shares one budget, because a small file can point to the same table a million times.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from typing import Any
 from qnnmem.errors import LoadError
 from qnnmem.ir import DType
 
-# The cost of a table; a string or vector costs its bytes.
+# Cost of a table, in the unit of the budget; a string or vector costs its bytes.
 _TABLE_COST = 64
-# Budget per byte of file: the most compact real files, without weights, cost 1.8 (measured).
+# Budget per byte of file. The most compact real files, without weights, cost 1.8 (measured).
 _SHARING = 4
 _MAX_BUDGET = 1 << 25
 _INDEX_BYTES = {1: 4, 2: 2, 3: 1}  # bytes of one index, by type of SparseIndexVector
@@ -118,15 +118,15 @@ class _Decoder:
         )
 
     def _tensor(self, tensor: Any, buffers: list[_Buffer]) -> RawTensor:
-        place = tensor.Buffer() if buffers else 0
-        stored, data = buffers[place] if buffers else (0, b"")
+        buffer = tensor.Buffer() if buffers else 0
+        stored, data = buffers[buffer] if buffers else (0, b"")
         return RawTensor(
             self._text(tensor.Name),
             tensor.Type(),
             self._numbers(tensor.ShapeLength(), tensor.ShapeAsNumpy),
             self._numbers(tensor.ShapeSignatureLength(), tensor.ShapeSignatureAsNumpy),
             stored,
-            place,
+            buffer,
             data,
             tensor.IsVariable(),
             tensor.Sparsity() is not None,
@@ -135,13 +135,13 @@ class _Decoder:
             *(self._quantization(tensor.Quantization()) if self._whole else ()),
         )
 
-    def _quantization(self, found: Any) -> tuple[tuple[float, ...], tuple[int, ...], int]:
+    def _quantization(self, table: Any) -> tuple[tuple[float, ...], tuple[int, ...], int]:
         """Return scales, zero points and their axis."""
-        if found is None:
+        if table is None:
             return (), (), 0
-        scales = self._numbers(found.ScaleLength(), found.ScaleAsNumpy)
-        zeros = self._numbers(found.ZeroPointLength(), found.ZeroPointAsNumpy)
-        return scales, zeros, found.QuantizedDimension()
+        scales = self._numbers(table.ScaleLength(), table.ScaleAsNumpy)
+        zeros = self._numbers(table.ZeroPointLength(), table.ZeroPointAsNumpy)
+        return scales, zeros, table.QuantizedDimension()
 
     def _index_bytes(self, sparsity: Any) -> int:
         """Return the bytes of a sparse tensor's indices."""
@@ -152,10 +152,10 @@ class _Decoder:
                 (size.ArraySegmentsType(), size.ArraySegments),
                 (size.ArrayIndicesType(), size.ArrayIndices),
             ):
-                found = read() if kind in _INDEX_BYTES else None
-                if found is not None:  # a table with one field, a vector
-                    vector = found.Offset(4)
-                    total += _INDEX_BYTES[kind] * (found.VectorLen(vector) if vector else 0)
+                indices = read() if kind in _INDEX_BYTES else None
+                if indices is not None:  # a table with one field, a vector
+                    vector = indices.Offset(4)
+                    total += _INDEX_BYTES[kind] * (indices.VectorLen(vector) if vector else 0)
         if total > self._size:
             raise ValueError("indices lie beyond the end of the file")
         return total
@@ -169,7 +169,7 @@ class _Decoder:
             () if custom else _subgraphs(op, kind),
             self._handle(op) if kind == "VAR_HANDLE" and not custom else "",
             custom,
-            {} if custom else read_options(op, kind),
+            {} if custom else _read_options(op, kind),
         )
 
     def _handle(self, op: Any) -> str:
@@ -233,7 +233,7 @@ def builtin_names() -> dict[int, str]:
 
 
 def _options(op: Any, name: str) -> Any:
-    options = table(op, name)
+    options = _options_table(op, name)
     if options is None:
         raise ValueError("an operator has no options")
     return options
@@ -313,20 +313,20 @@ _LONGEST = 64
 Options = Mapping[str, Any]
 
 
-def table(op: Any, name: str) -> Any:
+def _options_table(op: Any, name: str) -> Any:
     """Return the options table of an operator; None if there is none."""
-    found = op.BuiltinOptions()
-    if found is None:
+    raw = op.BuiltinOptions()
+    if raw is None:
         return None
     options = getattr(import_module(f"tflite.{name}"), name)()
-    options.Init(found.Bytes, found.Pos)
+    options.Init(raw.Bytes, raw.Pos)
     return options
 
 
-def read_options(op: Any, kind: str) -> Options:
-    """Return the options of an operator, by name, as far as rules and translations use them."""
+def _read_options(op: Any, kind: str) -> Options:
+    """Return those options of an operator that a rule or a translation uses, by name."""
     name, *fields = _TABLES.get(kind) or _LISTS.get(kind) or ("",)
-    options = table(op, name) if name else None
+    options = _options_table(op, name) if name else None
     if options is None:
         return {}
     if kind not in _LISTS:
@@ -370,24 +370,13 @@ STORED_FORMS = VIEWS | {"DEQUANTIZE", "DENSIFY"}
 # Operators whose result depends only on the input's shape, not on its elements.
 SHAPE_QUERIES = frozenset({"SHAPE", "RANK"})
 
+# Operators whose result can differ between runs, or that run other graphs.
 NEVER_FOLDED = frozenset(
-    {
-        "ASSIGN_VARIABLE",
-        "BUFFERIZE",
-        "CALL",
-        "CALL_ONCE",
-        "DELEGATE",
-        "HASHTABLE",
-        "HASHTABLE_IMPORT",
-        "IF",
-        "MULTINOMIAL",
-        "RANDOM_STANDARD_NORMAL",
-        "RANDOM_UNIFORM",
-        "READ_VARIABLE",
-        "STABLEHLO_RNG_BIT_GENERATOR",
-        "VAR_HANDLE",
-        "WHILE",
-    }
+    (
+        *("ASSIGN_VARIABLE", "BUFFERIZE", "CALL", "CALL_ONCE", "DELEGATE", "HASHTABLE"),
+        *("HASHTABLE_IMPORT", "IF", "MULTINOMIAL", "RANDOM_STANDARD_NORMAL", "RANDOM_UNIFORM"),
+        *("READ_VARIABLE", "STABLEHLO_RNG_BIT_GENERATOR", "VAR_HANDLE", "WHILE"),
+    )
 )
 
 # Operators whose output size depends on the values that they read.
@@ -397,57 +386,14 @@ DATA_DEPENDENT = frozenset({"WHERE", "UNIQUE"})
 UNFOLLOWED = frozenset({"STABLEHLO_CASE", "STABLEHLO_WHILE"})
 
 ELEMENTWISE = frozenset(
-    {
-        "ABS",
-        "ADD",
-        "ADD_N",
-        "BITWISE_XOR",
-        "CAST",
-        "CEIL",
-        "COS",
-        "DEQUANTIZE",
-        "DIV",
-        "ELU",
-        "EQUAL",
-        "EXP",
-        "FLOOR",
-        "FLOOR_DIV",
-        "FLOOR_MOD",
-        "GELU",
-        "GREATER",
-        "GREATER_EQUAL",
-        "HARD_SWISH",
-        "LEAKY_RELU",
-        "LESS",
-        "LESS_EQUAL",
-        "LOG",
-        "LOGICAL_AND",
-        "LOGICAL_NOT",
-        "LOGICAL_OR",
-        "LOGISTIC",
-        "MAXIMUM",
-        "MINIMUM",
-        "MUL",
-        "NEG",
-        "NOT_EQUAL",
-        "POW",
-        "PRELU",
-        "QUANTIZE",
-        "RELU",
-        "RELU6",
-        "RELU_0_TO_1",
-        "RELU_N1_TO_1",
-        "RIGHT_SHIFT",
-        "ROUND",
-        "RSQRT",
-        "SELECT",
-        "SELECT_V2",
-        "SIGN",
-        "SIN",
-        "SQRT",
-        "SQUARE",
-        "SQUARED_DIFFERENCE",
-        "SUB",
-        "TANH",
-    }
+    (
+        *("ABS", "ADD", "ADD_N", "BITWISE_XOR", "CAST", "CEIL", "COS", "DEQUANTIZE", "DIV"),
+        *("ELU", "EQUAL", "EXP", "FLOOR", "FLOOR_DIV", "FLOOR_MOD", "GELU", "GREATER"),
+        *("GREATER_EQUAL", "HARD_SWISH", "LEAKY_RELU", "LESS", "LESS_EQUAL", "LOG"),
+        *("LOGICAL_AND", "LOGICAL_NOT", "LOGICAL_OR", "LOGISTIC", "MAXIMUM", "MINIMUM"),
+        *("MUL", "NEG", "NOT_EQUAL", "POW", "PRELU", "QUANTIZE", "RELU", "RELU6"),
+        *("RELU_0_TO_1", "RELU_N1_TO_1", "RIGHT_SHIFT", "ROUND", "RSQRT", "SELECT"),
+        *("SELECT_V2", "SIGN", "SIN", "SQRT", "SQUARE", "SQUARED_DIFFERENCE", "SUB"),
+        *("TANH",),
+    )
 )

@@ -39,19 +39,24 @@ class Call:
         """Return the shape of an input."""
         return self._operand(position).shape
 
+    @property
+    def shapes(self) -> list[Shape]:
+        """Shapes of all inputs."""
+        return [self.shape(position) for position in range(len(self.inputs))]
+
     def value(self, position: int) -> list[int]:
         """Return the integers in an input; raise Unknown if they depend on data."""
-        found = self._operand(position).value
-        if found is None or found.dtype.kind == "f":
+        value = self._operand(position).value
+        if value is None or value.dtype.kind == "f":
             raise Unknown
-        return [int(number) for number in found.reshape(-1).tolist()]
+        return [int(number) for number in value.reshape(-1).tolist()]
 
     def number(self, position: int) -> int:
         """Return the single number in an input; raise Damaged if there are several."""
-        found = self.value(position)
-        if len(found) != 1:
-            raise Damaged(f"has {len(found)} numbers where it needs one")
-        return found[0]
+        numbers = self.value(position)
+        if len(numbers) != 1:
+            raise Damaged(f"has {len(numbers)} numbers where it needs one")
+        return numbers[0]
 
     def has(self, position: int) -> bool:
         """Return whether the input is present."""
@@ -77,10 +82,10 @@ class Call:
         return shape
 
     def _operand(self, position: int) -> Operand:
-        found = self.inputs[position] if position < len(self.inputs) else None
-        if found is None:
+        operand = self.inputs[position] if position < len(self.inputs) else None
+        if operand is None:
             raise Damaged(f"lacks its input {position}")
-        return found
+        return operand
 
 
 class Unknown(Exception):
@@ -92,20 +97,15 @@ def written(shape: Sequence[int]) -> str:
     return by_sizes(("?" if size == -1 else size for size in shape), "a scalar")
 
 
-def elements(shape: Sequence[int]) -> int:
-    """Return the number of elements of a shape."""
-    return math.prod(shape)
-
-
 def broadcast(shapes: Sequence[Shape]) -> Shape:
     """Return the common broadcast shape; raise Damaged if there is none."""
     rank = max(map(len, shapes))
     sizes = []
     for axis in range(-rank, 0):
-        found = {shape[axis] for shape in shapes if -axis <= len(shape)} - {1}
-        if len(found) > 1:
+        distinct = {shape[axis] for shape in shapes if -axis <= len(shape)} - {1}
+        if len(distinct) > 1:
             raise Damaged(f"reads {' and '.join(map(written, shapes))}, which are inconsistent")
-        sizes.append(found.pop() if found else 1)
+        sizes.append(distinct.pop() if distinct else 1)
     return tuple(sizes)
 
 
@@ -118,11 +118,11 @@ def reshape(call: Call) -> list[Shape]:
     if len(fixed) == len(wanted):
         sizes = tuple(wanted)
     else:
-        left, rest = divmod(elements(have), elements(fixed)) if elements(fixed) else (0, 0)
+        left, rest = divmod(math.prod(have), math.prod(fixed)) if math.prod(fixed) else (0, 0)
         if rest:
             raise Damaged(f"cannot turn {written(have)} into {written(wanted)}")
         sizes = tuple(left if size == -1 else size for size in wanted)
-    if elements(sizes) != elements(have):
+    if math.prod(sizes) != math.prod(have):
         raise Damaged(f"cannot turn {written(have)} into {written(sizes)}")
     return [sizes]
 
@@ -143,7 +143,7 @@ def squeeze(call: Call) -> list[Shape]:
     axes = {call.axis(axis, len(shape)) for axis in named}
     if any(shape[axis] != 1 for axis in axes):
         raise Damaged(f"cannot squeeze {written(shape)} where a size is not 1")
-    kept = (s for at, s in enumerate(shape) if (at not in axes if axes else s != 1))
+    kept = (s for axis, s in enumerate(shape) if (axis not in axes if axes else s != 1))
     return [tuple(kept)]
 
 
@@ -165,7 +165,7 @@ def transpose(call: Call) -> list[Shape]:
 
 def concatenate(call: Call) -> list[Shape]:
     """Return the output shape of CONCATENATION."""
-    shapes = [call.shape(at) for at in range(len(call.inputs))]
+    shapes = call.shapes
     axis = call.axis(call.option("Axis"), len(shapes[0]))
     rests = {(len(shape), shape[:axis], shape[axis + 1 :]) for shape in shapes}
     if len(rests) > 1:
@@ -176,7 +176,7 @@ def concatenate(call: Call) -> list[Shape]:
 
 def pack(call: Call) -> list[Shape]:
     """Return the output shape of PACK, which joins equal shapes along a new axis."""
-    shapes = {call.shape(at) for at in range(len(call.inputs))}
+    shapes = set(call.shapes)
     if len(shapes) != 1:
         raise Damaged("cannot pack tensors of different shapes")
     (shape,) = shapes
@@ -218,14 +218,13 @@ def slice_out(call: Call) -> list[Shape]:
     shape, begin, size = call.shape(0), call.value(1), call.value(2)
     if not len(shape) == len(begin) == len(size):
         raise Damaged(f"cannot slice {written(shape)} in {len(begin)} dimensions")
-    sizes = tuple(
-        have - at if wanted == -1 else wanted
-        for have, at, wanted in zip(shape, begin, size, strict=True)
-    )
-    for have, at, wanted in zip(shape, begin, sizes, strict=True):
-        if at < 0 or wanted < 0 or at + wanted > have:
-            raise Damaged(f"cannot slice {at} to {at + wanted} out of {have}")
-    return [sizes]
+    sizes = []
+    for have, start, wanted in zip(shape, begin, size, strict=True):
+        length = have - start if wanted == -1 else wanted
+        if start < 0 or length < 0 or start + length > have:
+            raise Damaged(f"cannot slice {start} to {start + length} out of {have}")
+        sizes.append(length)
+    return [tuple(sizes)]
 
 
 def strided_slice(call: Call) -> list[Shape]:
@@ -241,8 +240,8 @@ def selection(call: Call) -> tuple[slice | int | None, ...]:
     if masks["EllipsisMask"] or call.option("Offset"):
         raise Unknown
     chosen: list[slice | int | None] = []
-    for at, (first, last, stride) in enumerate(zip(begin, end, step, strict=True)):
-        bit = 1 << at
+    for index, (first, last, stride) in enumerate(zip(begin, end, step, strict=True)):
+        bit = 1 << index
         if stride == 0:
             raise Damaged("cannot slice with a step of 0")
         if masks["NewAxisMask"] & bit:
@@ -277,22 +276,22 @@ def _strided(call: Call) -> Iterator[int | None]:
 
 def gather(call: Call) -> list[Shape]:
     """Return the output shape of GATHER."""
-    source, places = call.shape(0), call.shape(1)
+    source, indices = call.shape(0), call.shape(1)
     axis = call.axis(call.option("Axis"), len(source))
     batch = call.option("BatchDims")
     if batch < 0:
-        batch += len(places)
-    if not 0 <= batch <= min(axis, len(places)) or source[:batch] != places[:batch]:
-        raise Damaged(f"cannot gather from {written(source)} at {written(places)}")
-    return [(*source[:axis], *places[batch:], *source[axis + 1 :])]
+        batch += len(indices)
+    if not 0 <= batch <= min(axis, len(indices)) or source[:batch] != indices[:batch]:
+        raise Damaged(f"cannot gather from {written(source)} at {written(indices)}")
+    return [(*source[:axis], *indices[batch:], *source[axis + 1 :])]
 
 
 def gather_nd(call: Call) -> list[Shape]:
     """Return the output shape of GATHER_ND."""
-    source, places = call.shape(0), call.shape(1)
-    if not places or places[-1] > len(source):
-        raise Damaged(f"cannot gather from {written(source)} at {written(places)}")
-    return [(*places[:-1], *source[places[-1] :])]
+    source, indices = call.shape(0), call.shape(1)
+    if not indices or indices[-1] > len(source):
+        raise Damaged(f"cannot gather from {written(source)} at {written(indices)}")
+    return [(*indices[:-1], *source[indices[-1] :])]
 
 
 def look_up(call: Call) -> list[Shape]:
@@ -305,7 +304,12 @@ def pad(call: Call) -> list[Shape]:
     shape, margins = call.shape(0), call.value(1)
     if len(margins) != 2 * len(shape) or min(margins, default=0) < 0:
         raise Damaged(f"cannot pad {written(shape)} by {len(margins)} numbers")
-    return [tuple(s + sum(margins[2 * at : 2 * at + 2]) for at, s in enumerate(shape))]
+    return [tuple(size + sum(both) for size, both in zip(shape, _pairs(margins), strict=True))]
+
+
+def _pairs(margins: list[int]) -> list[tuple[int, int]]:
+    """Return the margins before and after each axis."""
+    return list(zip(margins[::2], margins[1::2], strict=True))
 
 
 def tile(call: Call) -> list[Shape]:
@@ -337,7 +341,7 @@ def _sizes(numbers: list[int]) -> Shape:
 
 def count_up(call: Call) -> list[Shape]:
     """Return the output shape of RANGE for integers."""
-    start, stop, step = (call.number(at) for at in range(3))
+    start, stop, step = (call.number(position) for position in range(3))
     if step == 0:
         raise Damaged("cannot count with a step of 0")
     return [(len(range(start, stop, step)),)]
@@ -368,37 +372,37 @@ def derive(call: Call) -> list[Shape]:
     rule = None if call.op.custom else _RULES.get(call.op.type)
     if rule is None:
         raise Unknown
-    found = rule(call)
-    if len(found) != len(call.outputs):
-        raise Damaged(f"has {len(call.outputs)} outputs instead of {len(found)}")
-    return found
+    shapes = rule(call)
+    if len(shapes) != len(call.outputs):
+        raise Damaged(f"has {len(call.outputs)} outputs instead of {len(shapes)}")
+    return shapes
 
 
-def _spread(call: Call) -> list[Shape]:
-    return [broadcast([call.shape(at) for at in range(len(call.inputs))])]
+def _broadcast(call: Call) -> list[Shape]:
+    return [broadcast(call.shapes)]
 
 
 def _same(call: Call) -> list[Shape]:
     return [call.shape(0)]
 
 
-def _choice(call: Call) -> list[Shape]:
+def _select(call: Call) -> list[Shape]:
     return [call.shape(1)]  # the older SELECT may have one condition per row
 
 
-def _connect(call: Call) -> list[Shape]:
+def _fully_connected(call: Call) -> list[Shape]:
     shape, (units, width) = call.shape(0), call.of_rank(1, 2)
     if call.option("KeepNumDims"):
         if not shape or shape[-1] != width:
             raise Damaged(f"cannot multiply {written(shape)} by weights for {width:,} inputs")
         return [(*shape[:-1], units)]
-    rows, rest = divmod(elements(shape), width) if width else (0, 1)
+    rows, rest = divmod(math.prod(shape), width) if width else (0, 1)
     if rest:
         raise Damaged(f"cannot multiply {written(shape)} by weights for {width:,} inputs")
     return [(rows, units)]
 
 
-def _multiply(call: Call) -> list[Shape]:
+def _batch_matmul(call: Call) -> list[Shape]:
     left, right = call.shape(0), call.shape(1)
     if len(left) < 2 or len(right) < 2:
         raise Damaged(f"cannot multiply {written(left)} by {written(right)}")
@@ -413,17 +417,17 @@ def _reduce(call: Call) -> list[Shape]:
     shape = call.shape(0)
     axes = {call.axis(axis, len(shape)) for axis in call.value(1)} if shape else set()
     if call.option("KeepDims"):
-        return [tuple(1 if at in axes else size for at, size in enumerate(shape))]
-    return [tuple(size for at, size in enumerate(shape) if at not in axes)]
+        return [tuple(1 if axis in axes else size for axis, size in enumerate(shape))]
+    return [tuple(size for axis, size in enumerate(shape) if axis not in axes)]
 
 
-def _place(call: Call) -> list[Shape]:
+def _arg_max(call: Call) -> list[Shape]:
     shape = call.shape(0)
     axis = call.axis(call.number(1), len(shape))
     return [(*shape[:axis], *shape[axis + 1 :])]
 
 
-def _transform(call: Call) -> list[Shape]:
+def _rfft2d(call: Call) -> list[Shape]:
     shape, length = call.shape(0), call.value(1)
     if len(shape) < 2 or len(length) != 2 or min(length) < 1:
         raise Damaged(f"cannot transform {written(shape)} with {len(length)} lengths")
@@ -431,24 +435,18 @@ def _transform(call: Call) -> list[Shape]:
 
 
 def convolve(call: Call) -> list[Shape]:
-    """Return the output shape of CONV_2D."""
-    batch, height, width, _ = call.of_rank(0, 4)
-    depth, tall, wide, _ = call.of_rank(1, 4)
-    return [(batch, *_positions(call, (height, width), (tall, wide), dilated=True), depth)]
-
-
-def convolve_depthwise(call: Call) -> list[Shape]:
-    """Return the output shape of DEPTHWISE_CONV_2D."""
-    batch, height, width, _ = call.of_rank(0, 4)
-    _, tall, wide, depth = call.of_rank(1, 4)
-    return [(batch, *_positions(call, (height, width), (tall, wide), dilated=True), depth)]
+    """Return the output shape of CONV_2D or DEPTHWISE_CONV_2D."""
+    batch, *size, _ = call.of_rank(0, 4)
+    filters = call.of_rank(1, 4)
+    depth = filters[0 if call.op.type == "CONV_2D" else 3]
+    return [(batch, *_positions(call, size, filters[1:3], dilated=True), depth)]
 
 
 def pool(call: Call) -> list[Shape]:
     """Return the output shape of AVERAGE_POOL_2D, MAX_POOL_2D or L2_POOL_2D."""
-    batch, height, width, depth = call.of_rank(0, 4)
+    batch, *size, depth = call.of_rank(0, 4)
     window = (call.option("FilterHeight"), call.option("FilterWidth"))
-    return [(batch, *_positions(call, (height, width), window, dilated=False), depth)]
+    return [(batch, *_positions(call, size, window, dilated=False), depth)]
 
 
 def resize(call: Call) -> list[Shape]:
@@ -475,42 +473,39 @@ def depth_to_space(call: Call) -> list[Shape]:
 
 
 def space_to_batch(call: Call) -> list[Shape]:
-    """Return the output shape of SPACE_TO_BATCH_ND: each place in a block becomes a batch."""
+    """Return the output shape of SPACE_TO_BATCH_ND: each position in a block becomes a batch."""
     shape, blocks, margins = call.shape(0), call.value(1), call.value(2)
-    inner = _inner(shape, blocks, margins)
-    padded = [size + sum(margins[2 * at : 2 * at + 2]) for at, size in enumerate(inner)]
-    sizes = tuple(_divided(size, block) for size, block in zip(padded, blocks, strict=True))
-    return [(shape[0] * elements(blocks), *sizes, *shape[1 + len(blocks) :])]
+    sides = zip(_inner(shape, blocks, margins), blocks, _pairs(margins), strict=True)
+    sizes = tuple(_divided(size + sum(both), block) for size, block, both in sides)
+    return [(shape[0] * math.prod(blocks), *sizes, *shape[1 + len(blocks) :])]
 
 
 def batch_to_space(call: Call) -> list[Shape]:
     """Return the output shape of BATCH_TO_SPACE_ND, the inverse of SPACE_TO_BATCH_ND."""
     shape, blocks, margins = call.shape(0), call.value(1), call.value(2)
-    inner = _inner(shape, blocks, margins)
-    sizes = tuple(
-        size * block - sum(margins[2 * at : 2 * at + 2])
-        for at, (size, block) in enumerate(zip(inner, blocks, strict=True))
-    )
-    return [(_divided(shape[0], elements(blocks)), *sizes, *shape[1 + len(blocks) :])]
+    sides = zip(_inner(shape, blocks, margins), blocks, _pairs(margins), strict=True)
+    sizes = tuple(size * block - sum(both) for size, block, both in sides)
+    return [(_divided(shape[0], math.prod(blocks)), *sizes, *shape[1 + len(blocks) :])]
 
 
-def _positions(call: Call, size: Shape, window: Shape, *, dilated: bool) -> Shape:
-    steps = (call.option("StrideH"), call.option("StrideW"))
-    spread = (1, 1)
+def _positions(call: Call, size: Sequence[int], window: Shape, *, dilated: bool) -> Shape:
+    """Return the number of window positions along the height and the width."""
+    strides = (call.option("StrideH"), call.option("StrideW"))
+    dilations = (1, 1)
     if dilated:
-        spread = (call.option("DilationHFactor"), call.option("DilationWFactor"))
+        dilations = (call.option("DilationHFactor"), call.option("DilationWFactor"))
     same = call.option("Padding") == _PADDING_SAME
-    return tuple(_fits(*one, same=same) for one in zip(size, window, steps, spread, strict=True))
+    axes = zip(size, window, strides, dilations, strict=True)
+    return tuple(_position_count(*axis, same=same) for axis in axes)
 
 
-def _fits(size: int, window: int, step: int, spread: int, *, same: bool) -> int:
-    """Return the number of window positions along an axis."""
-    if min(window, step, spread) < 1:
+def _position_count(size: int, window: int, stride: int, dilation: int, *, same: bool) -> int:
+    if min(window, stride, dilation) < 1:
         raise Damaged("has a window or a step of size 0")
-    covered = 1 if same else (window - 1) * spread + 1
+    covered = 1 if same else (window - 1) * dilation + 1
     if covered > size:
         raise Damaged(f"needs a size of at least {covered:,} but has {size:,}")
-    return -(-(size - covered + 1) // step)
+    return -(-(size - covered + 1) // stride)
 
 
 def _block(call: Call) -> int:
@@ -526,10 +521,10 @@ def _inner(shape: Shape, blocks: list[int], margins: list[int]) -> Shape:
     return shape[1 : 1 + len(blocks)]
 
 
-def _divided(size: int, by: int) -> int:
-    if size % by:
-        raise Damaged(f"cannot divide {size:,} by {by:,}")
-    return size // by
+def _divided(size: int, divisor: int) -> int:
+    if size % divisor:
+        raise Damaged(f"cannot divide {size:,} by {divisor:,}")
+    return size // divisor
 
 
 _SAME = (
@@ -537,29 +532,27 @@ _SAME = (
     *("L2_NORMALIZATION", "LOCAL_RESPONSE_NORMALIZATION", "LOG_SOFTMAX", "REAL"),
     *("REVERSE_SEQUENCE", "REVERSE_V2", "SOFTMAX", "ZEROS_LIKE"),
 )
-_REDUCING = (
-    *("MEAN", "REDUCE_ALL", "REDUCE_ANY", "REDUCE_MAX", "REDUCE_MIN", "REDUCE_PROD", "SUM"),
-)
+_REDUCING = ("MEAN", "REDUCE_ALL", "REDUCE_ANY", "REDUCE_MAX", "REDUCE_MIN", "REDUCE_PROD", "SUM")
 _RULES: dict[str, Rule] = {
-    **dict.fromkeys((*ELEMENTWISE, "ATAN2"), _spread),
+    **dict.fromkeys((*ELEMENTWISE, "ATAN2"), _broadcast),
     **dict.fromkeys(_SAME, _same),
     **dict.fromkeys(_REDUCING, _reduce),
     **dict.fromkeys(("AVERAGE_POOL_2D", "L2_POOL_2D", "MAX_POOL_2D"), pool),
     **dict.fromkeys(("RESIZE_BILINEAR", "RESIZE_NEAREST_NEIGHBOR"), resize),
     **dict.fromkeys(("MIRROR_PAD", "PAD", "PADV2"), pad),
-    **dict.fromkeys(("ARG_MAX", "ARG_MIN"), _place),
-    "BATCH_MATMUL": _multiply,
+    **dict.fromkeys(("ARG_MAX", "ARG_MIN"), _arg_max),
+    "BATCH_MATMUL": _batch_matmul,
     "BATCH_TO_SPACE_ND": batch_to_space,
     "BROADCAST_ARGS": lambda call: [(max(len(call.value(0)), len(call.value(1))),)],
     "BROADCAST_TO": broadcast_to,
     "CONCATENATION": concatenate,
     "CONV_2D": convolve,
-    "DEPTHWISE_CONV_2D": convolve_depthwise,
+    "DEPTHWISE_CONV_2D": convolve,
     "DEPTH_TO_SPACE": depth_to_space,
     "EMBEDDING_LOOKUP": look_up,
     "EXPAND_DIMS": expand_dims,
     "FILL": fill,
-    "FULLY_CONNECTED": _connect,
+    "FULLY_CONNECTED": _fully_connected,
     "GATHER": gather,
     "GATHER_ND": gather_nd,
     "ONE_HOT": one_hot,
@@ -567,8 +560,8 @@ _RULES: dict[str, Rule] = {
     "RANGE": count_up,
     "RANK": lambda _: [()],
     "RESHAPE": reshape,
-    "RFFT2D": _transform,
-    "SELECT": _choice,
+    "RFFT2D": _rfft2d,
+    "SELECT": _select,
     "SHAPE": lambda call: [(len(call.shape(0)),)],
     "SLICE": slice_out,
     "SPACE_TO_BATCH_ND": space_to_batch,

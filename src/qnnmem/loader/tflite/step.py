@@ -1,21 +1,23 @@
 """One operator of a TFLite graph, and the ONNX nodes that replace it.
 
-Values are passed on in TFLite's stored form. `read` dequantizes integers and `write` quantizes real
-numbers. Where TFLite's kernels compute with integers, `integers` does the same.
+Tensors between operators keep TFLite's stored form. `read` dequantizes integers and `write`
+quantizes real numbers. Where TFLite's kernels compute with integers, the module `integers` does the
+same.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from qnnmem.errors import Damaged
 from qnnmem.ir import DType, Tensor
-from qnnmem.loader.onnx.draft import NodeDraft, NodeWriter, NotTranslated
+from qnnmem.loader.onnx.draft import NodeDraft, NodeWriter, NotTranslated, onnx_type_of
 from qnnmem.loader.tflite.raw_graph import DTYPES, RawGraph, RawOp, RawTensor
-from qnnmem.loader.tflite.shapes import Call, Operand, Shape, Unknown, derive, elements, written
+from qnnmem.loader.tflite.shapes import Call, Operand, Shape, Unknown, derive, written
 from qnnmem.loader.tflite.values import evaluate
 from qnnmem.text import quote
 
@@ -30,7 +32,7 @@ INTEGERS = frozenset({DType.INT8, DType.UINT8, DType.INT16})  # types that may b
 
 @dataclass
 class TfliteDraft(NodeDraft):
-    """The ONNX graph under construction for the main graph of a file."""
+    """The ONNX graph under construction, with the TFLite graph that it translates."""
 
     graph: RawGraph = field(default_factory=lambda: RawGraph("", (), (), (), ()))
     names: tuple[str, ...] = ()  # names of the graph's tensors
@@ -55,17 +57,15 @@ class TfliteDraft(NodeDraft):
     def fold(self, op: RawOp) -> None:
         """Compute and store the outputs of an operator that depends on constants only."""
         call = self.call(op)
-        try:
+        values: list[Any] | None = None
+        with suppress(Unknown, Damaged):
             if op.type == "DEQUANTIZE":
-                found = _real(self.graph.tensors[op.inputs[0]], call.inputs[0])
-                made: list[Any] | None = None if found is None else [found]
+                values = [_dequantized(self.graph.tensors[op.inputs[0]], call.inputs[0])]
             else:
                 shapes = derive(call)
-                self._left -= sum(map(elements, shapes))
-                made = evaluate(call, shapes) if self._left >= 0 else None
-        except (Unknown, Damaged):
-            made = None
-        values = [None] * len(op.outputs) if made is None else made
+                self._left -= sum(map(math.prod, shapes))
+                values = evaluate(call, shapes) if self._left >= 0 else None
+        values = [None] * len(op.outputs) if values is None else values
         self._values.update(zip(op.outputs, values, strict=True))
 
     def call(self, op: RawOp) -> Call:
@@ -87,14 +87,14 @@ def stored_array(raw: RawTensor) -> NDArray[Any]:
 
     kind = DTYPES.get(raw.type)
     if kind is None or kind.bits < 8 or kind is DType.BFLOAT16 or raw.sparse:
-        what = "a sparse constant" if raw.sparse else "elements that are not whole bytes"
-        raise NotTranslated(f"tensor {quote(raw.name)} holds {what}")
+        content = "a sparse constant" if raw.sparse else "elements that are not whole bytes"
+        raise NotTranslated(f"tensor {quote(raw.name)} holds {content}")
     count = math.prod(raw.shape)
     dtype = numpy.dtype(kind.value).newbyteorder("<")
     return numpy.frombuffer(raw.data, dtype, count).reshape(raw.shape)
 
 
-def _real(raw: RawTensor, operand: Operand | None) -> NDArray[Any] | None:
+def _dequantized(raw: RawTensor, operand: Operand | None) -> NDArray[Any] | None:
     """Return a quantized or half-precision constant as real numbers, or None if unknown."""
     import numpy
 
@@ -110,39 +110,39 @@ def _real(raw: RawTensor, operand: Operand | None) -> NDArray[Any] | None:
         numpy.asarray(numbers, kind).reshape(along if len(numbers) > 1 else ())
         for numbers, kind in ((raw.scales, "f4"), (raw.zeros or (0,), "i4"))
     )
-    found: NDArray[Any] = (value.astype("i4") - zeros).astype("f4") * scales
-    return found
+    reals: NDArray[Any] = (value.astype("i4") - zeros).astype("f4") * scales
+    return reals
 
 
 class TfliteStep(NodeWriter):
     """The translation of one operator: its inputs, and the nodes that replace it."""
 
-    def __init__(self, draft: TfliteDraft, place: int, op: RawOp) -> None:
-        super().__init__(draft, place)
+    def __init__(self, draft: TfliteDraft, position: int, op: RawOp) -> None:
+        super().__init__(draft, position)
         self.op, self._draft = op, draft
         self.call = draft.call(op)
 
-    def refuse(self, what: str) -> NotTranslated:
-        """Return an error that says why this operator cannot be translated."""
-        return NotTranslated(f"operator {quote(self.op.type)} {what}")
+    def refuse(self, reason: str) -> NotTranslated:
+        """Return an error that says why this operator has no translation."""
+        return NotTranslated(f"operator {quote(self.op.type)} {reason}")
 
     def option(self, name: str, default: Any = 0) -> Any:
-        """Return an option, or the given default."""
+        """Return an option of the operator, or the default."""
         return self.op.options.get(name, default)
 
-    def has(self, place: int) -> bool:
+    def has(self, position: int) -> bool:
         """Return whether an input is given; optional inputs can be missing."""
-        return place < len(self.op.inputs) and self.op.inputs[place] != -1
+        return position < len(self.op.inputs) and self.op.inputs[position] != -1
 
-    def tensor(self, place: int = 0) -> RawTensor:
+    def tensor(self, position: int = 0) -> RawTensor:
         """Return an input as stored in the file."""
-        if not self.has(place):
-            raise self.refuse(f"lacks input {place}")
-        return self._draft.graph.tensors[self.op.inputs[place]]
+        if not self.has(position):
+            raise self.refuse(f"lacks input {position}")
+        return self._draft.graph.tensors[self.op.inputs[position]]
 
-    def result(self, place: int = 0) -> RawTensor:
+    def result(self, position: int = 0) -> RawTensor:
         """Return an output as stored in the file."""
-        return self._draft.graph.tensors[self.op.outputs[place]]
+        return self._draft.graph.tensors[self.op.outputs[position]]
 
     def dtype(self, raw: RawTensor) -> DType:
         """Return the element type of a tensor."""
@@ -152,8 +152,12 @@ class TfliteStep(NodeWriter):
 
     def has_type(self, dtype: DType) -> bool:
         """Return whether an input or output has elements of a type."""
-        held = (at for at in (*self.op.inputs, *self.op.outputs) if at != -1)
-        return any(DTYPES.get(self._draft.graph.tensors[at].type) is dtype for at in held)
+        return any(DTYPES.get(raw.type) is dtype for raw in self._operands())
+
+    def _operands(self) -> list[RawTensor]:
+        """Return all inputs and outputs as stored in the file."""
+        indexes = (*self.op.inputs, *self.op.outputs)
+        return [self._draft.graph.tensors[index] for index in indexes if index != -1]
 
     def is_quantized(self, raw: RawTensor) -> bool:
         """Return whether the integers of a tensor represent real numbers."""
@@ -162,8 +166,8 @@ class TfliteStep(NodeWriter):
     @property
     def is_integer(self) -> bool:
         """True if the nodes compute with quantized integers, as in TFLite."""
-        ends = self.tensor(), self.result()
-        return not self._draft.reals and all(map(self.is_quantized, ends))
+        tensors = self.tensor(), self.result()
+        return not self._draft.reals and all(map(self.is_quantized, tensors))
 
     def encoding(self, raw: RawTensor) -> tuple[float, int]:
         """Return the scale and the zero point of a tensor with a per-tensor encoding."""
@@ -173,35 +177,40 @@ class TfliteStep(NodeWriter):
             raise self.refuse(f"reads or writes {quote(raw.name)} of scale {raw.scales[0]}")
         return raw.scales[0], raw.zeros[0] if raw.zeros else 0
 
-    def shape(self, place: int = 0) -> Shape:
+    @property
+    def scales(self) -> tuple[float, float]:
+        """Scales of the first input and the first output."""
+        return self.encoding(self.tensor())[0], self.encoding(self.result())[0]
+
+    def shape(self, position: int = 0) -> Shape:
         """Return the shape of an input."""
-        return self.call.shape(place)
+        return self.call.shape(position)
 
-    def made_shape(self, place: int = 0) -> Shape:
+    def result_shape(self, position: int = 0) -> Shape:
         """Return the shape of an output."""
-        return self._draft.shape(self.op.outputs[place])
+        return self._draft.shape(self.op.outputs[position])
 
-    def value(self, place: int) -> NDArray[Any] | None:
+    def value(self, position: int) -> NDArray[Any] | None:
         """Return the elements of a constant input; None for other inputs."""
-        operand = self.call.inputs[place] if self.has(place) else None
-        found: NDArray[Any] | None = None if operand is None else operand.value
-        return found
+        operand = self.call.inputs[position] if self.has(position) else None
+        value: NDArray[Any] | None = None if operand is None else operand.value
+        return value
 
-    def known(self, place: int) -> NDArray[Any]:
+    def required_value(self, position: int) -> NDArray[Any]:
         """Return the elements of an input; raise NotTranslated if it is not a constant."""
-        found = self.value(place)
-        if found is None:
-            raise self.refuse(f"has an input {place} that must be constant but is not")
-        return found
+        value = self.value(position)
+        if value is None:
+            raise self.refuse(f"has an input {position} that must be constant but is not")
+        return value
 
-    def numbers(self, place: int) -> list[int]:
+    def numbers(self, position: int) -> list[int]:
         """Return the whole numbers of a constant input."""
-        return [int(number) for number in self.known(place).reshape(-1)]
+        return [int(number) for number in self.required_value(position).reshape(-1)]
 
-    def raw(self, place: int = 0) -> str:
+    def raw(self, position: int = 0) -> str:
         """Return the name of an input in its stored form, without dequantization."""
-        self.tensor(place)
-        index = self.op.inputs[place]
+        self.tensor(position)
+        index = self.op.inputs[position]
         value = self._draft.value(index)
         if value is not None:
             return self.constant(value)
@@ -209,30 +218,28 @@ class TfliteStep(NodeWriter):
             raise self.refuse(f"reads {quote(self._draft.names[index])}, whose value is unknown")
         return self._draft.names[index]
 
-    def read(self, place: int = 0, perm: Sequence[int] = ()) -> str:
+    def read(self, position: int = 0, perm: Sequence[int] = ()) -> str:
         """Return the name of an input as real numbers; whole numbers stay unchanged.
 
         `perm` transposes it first, while its elements still have their small stored size.
         """
-        tensor = self.tensor(place)
-        name = self.raw(place)
-        name = self.one("Transpose", name, perm=perm) if perm else name
+        tensor = self.tensor(position)
+        name = self.raw(position)
+        name = self.emit("Transpose", name, perm=perm) if perm else name
         if self.is_quantized(tensor):
             scale, zero = self.encoding(tensor)
-            kind = self.dtype(tensor).value
-            return self.one(
-                "DequantizeLinear", name, self.constant(scale, "f4"), self.constant(zero, kind)
-            )
-        return self.one("Cast", name, to=1) if self.dtype(tensor) is DType.FLOAT16 else name
+            encoding = self.constant(scale, "f4"), self.constant(zero, self.dtype(tensor).value)
+            return self.emit("DequantizeLinear", name, *encoding)
+        return self.emit("Cast", name, to=1) if self.dtype(tensor) is DType.FLOAT16 else name
 
     def weights(self, order: Sequence[int]) -> str:
         """Return the name of constant weights as real numbers, with their axes in this order."""
-        tensor, value = self.tensor(1), self.known(1)
+        tensor, value = self.tensor(1), self.required_value(1)
         name = self.constant(value.transpose(order))
         if not self.is_quantized(tensor):
             return name
         zeros = tensor.zeros or (0,) * len(tensor.scales)
-        return self._real(name, tensor.scales, zeros, order.index(tensor.axis), value.dtype)
+        return self._dequantize(name, tensor.scales, zeros, order.index(tensor.axis), value.dtype)
 
     def bias(self) -> list[str]:
         """Return the name of the bias as real numbers in a list; empty without a bias."""
@@ -245,95 +252,107 @@ class TfliteStep(NodeWriter):
         scales = [scale * factor for factor in self.tensor(1).scales]
         if value.dtype.itemsize > 4:  # DequantizeLinear reads integers of at most 32 bits
             return [self.constant(value * scales, "f4")]
-        return [self._real(self.constant(value), scales, [0] * len(scales), 0, value.dtype)]
+        return [self._dequantize(self.constant(value), scales, [0] * len(scales), 0, value.dtype)]
 
-    def _real(
+    def _dequantize(
         self, name: str, scales: Sequence[float], zeros: Sequence[int], axis: int, dtype: Any
     ) -> str:
         """Return the name of a constant's real numbers, dequantized channel by channel."""
         import numpy
 
-        one = len(scales) == 1
-        ends = (numpy.asarray(scales, "f4"), numpy.asarray(zeros, dtype))
-        given = [self.constant(end.reshape(()) if one else end) for end in ends]
-        return self.one("DequantizeLinear", name, *given, **({} if one else {"axis": axis}))
+        encoding = (numpy.asarray(scales, "f4"), numpy.asarray(zeros, dtype))
+        if len(scales) == 1:
+            names = [self.constant(array.reshape(())) for array in encoding]
+            return self.emit("DequantizeLinear", name, *names)
+        return self.emit("DequantizeLinear", name, *map(self.constant, encoding), axis=axis)
 
-    def write(self, value: str, place: int = 0, perm: Sequence[int] = ()) -> None:
-        """Write real numbers to an output after the fused activation and an optional transpose."""
-        tensor = self.result(place)
+    def write(self, value: str, position: int = 0, perm: Sequence[int] = ()) -> None:
+        """Write real numbers to an output, after the fused activation and the transpose `perm`."""
+        tensor = self.result(position)
         if self.is_quantized(tensor):
             value = self.rounded(value, tensor)
         elif self.dtype(tensor) is DType.FLOAT16:
-            value = self.one("Cast", self.activated(value), to=10)
+            value = self.emit("Cast", self.activated(value), to=10)
         elif self.dtype(tensor) is DType.FLOAT32:
             value = self.activated(value)
         elif self.option("FusedActivationFunction"):
             raise self.refuse("has an activation for integers, which is not supported")
-        self.write_raw(self.one("Transpose", value, perm=perm) if perm else value, place)
+        self.write_raw(self.emit("Transpose", value, perm=perm) if perm else value, position)
 
     def activated(self, value: str) -> str:
         """Return the name of real numbers after the fused activation."""
-        kind = self.option("FusedActivationFunction")
-        if kind not in _REAL_LIMITS:
-            raise self.refuse(f"has the fused activation {kind}, which is not supported")
-        low, high = _REAL_LIMITS[kind]
-        if low is None:
-            return value
-        limits = [self.constant(low, "f4"), *([] if high is None else [self.constant(high, "f4")])]
-        return self.one("Clip", value, *limits)
+        low, high = self._real_limits()
+        return value if low is None else self.emit_clip(value, low, high)
+
+    def _real_limits(self) -> tuple[float | None, float | None]:
+        """Return the limits of the fused activation; None is no limit."""
+        activation = self.option("FusedActivationFunction")
+        if activation not in _REAL_LIMITS:
+            raise self.refuse(f"has the fused activation {activation}, which is not supported")
+        return _REAL_LIMITS[activation]
 
     def rounded(self, value: str, tensor: RawTensor) -> str:
         """Return the name of real numbers after quantization; halves are rounded away from zero."""
+        if self._draft.reals:
+            return self._quantized(value, tensor)
+        scale, zero = self.encoding(tensor)
+        low, high = self.limits(tensor)
+        steps = self.emit("Cast", self.emit("Div", value, self.constant(scale, "f4")), to=11)
+        half = self.emit("Add", self.emit("Abs", steps), self.constant(0.5, "f8"))
+        whole = self.emit("Mul", self.emit("Sign", steps), self.emit("Floor", half))
+        moved = self.emit("Add", whole, self.constant(zero, "f8"))
+        clipped = self.emit("Clip", moved, self.constant(low, "f8"), self.constant(high, "f8"))
+        return self.emit("Cast", clipped, to=onnx_type_of(self.dtype(tensor)))
+
+    def _quantized(self, value: str, tensor: RawTensor) -> str:
+        """Return the name of real numbers after a QuantizeLinear and the fused activation."""
         import numpy
 
         scale, zero = self.encoding(tensor)
-        low, high = self.limits(tensor)
-        if self._draft.reals:
-            kind = numpy.iinfo(self.dtype(tensor).value)
-            ends = self.constant(scale, "f4"), self.constant(zero, kind.dtype.str)
-            if kind.bits > 8:  # onnxruntime clips only 8-bit integers
-                return self.one("QuantizeLinear", self.activated(value), *ends)
-            found = self.one("QuantizeLinear", value, *ends)
-            if (low, high) == (kind.min, kind.max):
-                return found
-            limits = (self.constant(limit, kind.dtype.str) for limit in (low, high))
-            return self.one("Clip", found, *limits)
-        steps = self.one("Cast", self.one("Div", value, self.constant(scale, "f4")), to=11)
-        half = self.one("Add", self.one("Abs", steps), self.constant(0.5, "f8"))
-        whole = self.one("Mul", self.one("Sign", steps), self.one("Floor", half))
-        moved = self.one("Add", whole, self.constant(zero, "f8"))
-        kept = self.one("Clip", moved, self.constant(low, "f8"), self.constant(high, "f8"))
-        return self.one("Cast", kept, to=element(numpy.dtype(self.dtype(tensor).value)))
+        dtype = numpy.iinfo(self.dtype(tensor).value)
+        encoding = self.constant(scale, "f4"), self.constant(zero, dtype.dtype.str)
+        if dtype.bits > 8:  # onnxruntime clips only 8-bit integers
+            return self.emit("QuantizeLinear", self.activated(value), *encoding)
+        quantized = self.emit("QuantizeLinear", value, *encoding)
+        limits = self.limits(tensor)
+        if limits == (dtype.min, dtype.max):
+            return quantized
+        names = (self.constant(limit, dtype.dtype.str) for limit in limits)
+        return self.emit("Clip", quantized, *names)
 
     def limits(self, tensor: RawTensor) -> tuple[int, int]:
         """Return the smallest and largest integer that the fused activation allows."""
         import numpy
 
         scale, zero = self.encoding(tensor)
-        kind = numpy.iinfo(self.dtype(tensor).value)
-        activation = self.option("FusedActivationFunction")
-        if activation not in _REAL_LIMITS:
-            raise self.refuse(f"has the fused activation {activation}, which is not supported")
-        low, high = _REAL_LIMITS[activation]
-        least, most = int(kind.min), int(kind.max)
+        dtype = numpy.iinfo(self.dtype(tensor).value)
+        low, high = self._real_limits()
+        least, most = int(dtype.min), int(dtype.max)
         if low is not None:
-            least = max(least, zero + away(numpy.float32(low) / numpy.float32(scale)))
+            least = max(least, zero + round_half_away(numpy.float32(low) / numpy.float32(scale)))
         if high is not None:
-            most = min(most, zero + away(numpy.float32(high) / numpy.float32(scale)))
+            most = min(most, zero + round_half_away(numpy.float32(high) / numpy.float32(scale)))
         return least, most
 
-    def write_raw(self, value: str, place: int = 0) -> None:
+    def write_raw(self, value: str, position: int = 0) -> None:
         """Write elements to an output unchanged."""
-        self.give(value, self._draft.names[self.op.outputs[place]])
+        self.name_result(value, self._draft.names[self.op.outputs[position]])
 
-    def moves(self) -> bool:
-        """Return True if elements can be copied: inputs of the output's type have its encoding."""
-        first = self.result()
-        held = [
-            self._draft.graph.tensors[at] for at in (*self.op.inputs, *self.op.outputs) if at >= 0
-        ]
-        alike = [raw for raw in held if raw.type == first.type]
-        return all((raw.scales, raw.zeros) == (first.scales, first.zeros) for raw in alike)
+    def same_encoding(self) -> bool:
+        """Return whether all operands of the output's type have its scales and zero points."""
+        result = self.result()
+        same_type = (raw for raw in self._operands() if raw.type == result.type)
+        return all((raw.scales, raw.zeros) == (result.scales, result.zeros) for raw in same_type)
+
+    def movement(self, *, exact: bool = True) -> tuple[Callable[[int], str], Callable[..., None]]:
+        """Return functions that read inputs and write outputs to move elements between them.
+
+        The functions keep the stored elements if inputs and outputs have the same encoding, and
+        `exact` is True: the operator computes no new elements.
+        """
+        if exact and self.same_encoding():
+            return self.raw, self.write_raw
+        return self.read, self.write
 
     def check_shapes(self) -> None:
         """Raise Damaged if output shapes in the file contradict the inputs."""
@@ -341,22 +360,15 @@ class TfliteStep(NodeWriter):
             shapes = derive(self.call)
         except Unknown:
             return
-        for place, shape in enumerate(shapes):
-            stated = self.made_shape(place)
+        for position, shape in enumerate(shapes):
+            stated = self.result_shape(position)
             if stated != shape:
                 raise Damaged(f"returns {written(shape)}, but the file states {written(stated)}")
 
 
-def element(dtype: Any) -> int:
-    """Return ONNX's number for a NumPy element type."""
-    from onnx import helper
-
-    return int(helper.np_dtype_to_tensor_dtype(dtype))
-
-
-def away(value: Any) -> int:
+def round_half_away(value: Any) -> int:
     """Return the nearest integer; halves are rounded away from zero."""
     return math.floor(abs(float(value)) + 0.5) * (1 if value >= 0 else -1)
 
 
-Row = Callable[[TfliteStep], None]
+Translation = Callable[[TfliteStep], None]  # writes the ONNX nodes of an operator

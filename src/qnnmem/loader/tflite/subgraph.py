@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from qnnmem.deadline import ask_deadline
 from qnnmem.errors import Damaged
 from qnnmem.ir import Effect, Model, Op, Tensor
-from qnnmem.loader.tflite.file import NestedGraph, TfliteFile, edge_notes, say_first, sparse_notes
+from qnnmem.loader.tflite.file import NestedGraph, TfliteFile, assumptions, edge_notes, sparse_notes
 from qnnmem.loader.tflite.raw_graph import (
     DATA_DEPENDENT,
     ELEMENTWISE,
@@ -51,7 +51,7 @@ def read_graph(file: TfliteFile) -> Model:
         constants=tuple(constants),
         states=tuple(file.states),
         notes=notes,
-        assumed=say_first(file),
+        assumed=assumptions(file),
         holds_for=tuple(file.holds_for),
     )
 
@@ -94,9 +94,9 @@ class _GraphReader:
         self.shapes = KnownShapes(
             file, self.raw, {i: a.known for i, a in arguments.items() if a.known}
         )
-        # tensor -> tensor with the same bytes
+        # constant -> the stored constant with the same bytes
         self.constants = {i: i for i, argument in self.outer.items() if argument.constant}
-        self.stands: dict[int, int] = {}
+        self.aliases: dict[int, int] = {}  # output of a loop -> the input that it returns unchanged
         self.known: set[int] = set()  # tensors with a value at this point
         self.tensors: dict[str, Tensor] = {}
         self.stored: dict[int, Tensor] = {}
@@ -208,8 +208,9 @@ class _GraphReader:
             )
         for output in map(self._sized, op.outputs):
             shape = by_sizes(output.shape)
-            made = f"{quote(output.name)} of {where}"
-            self.file.holds_for[f"valid while {made} is at most the stored shape {shape}"] = None
+            tensor = f"{quote(output.name)} of {where}"
+            limit = f"valid while {tensor} is at most the stored shape {shape}"
+            self.file.holds_for[limit] = None
 
     def _has_effect(self, op: RawOp, reads: list[str], nested: tuple[NestedGraph, ...]) -> bool:
         if nested:
@@ -255,7 +256,7 @@ class _GraphReader:
             carried = self._carried(op, passed)
         bodies = tuple(self._run(index, passed, carried, where) for index in op.subgraphs)
         self._return(op, bodies, passed, carried, where)
-        copied = tuple(passed[at] for at in sorted(carried))
+        copied = tuple(passed[position] for position in sorted(carried))
         return bodies, tuple(dict.fromkeys((*own, *copied)))
 
     def _carried(self, op: RawOp, passed: tuple[int, ...]) -> frozenset[int]:
@@ -276,7 +277,7 @@ class _GraphReader:
             if source in self.constants:
                 self.constants[output] = self.constants[source]
             else:
-                self.stands[output] = self.stands.get(source, source)
+                self.aliases[output] = self.aliases.get(source, source)
         return frozenset(values - kept)
 
     def _return(
@@ -421,7 +422,7 @@ class _GraphReader:
 
     def _is_made(self, index: int) -> bool:
         """Return whether an output is a separate tensor, not another name of a tensor."""
-        return not (index in self.handles or index in self.stands or index in self.constants)
+        return not (index in self.handles or index in self.aliases or index in self.constants)
 
     def _source(self, index: int) -> str:
         """Return the name under which a tensor's bytes are stored."""
@@ -438,7 +439,7 @@ class _GraphReader:
     def _sized(self, index: int) -> Tensor:
         """Return a tensor with its size; constants have the stored size."""
         index = self.constants.get(index, index)
-        index = self.stands.get(index, index)
+        index = self.aliases.get(index, index)
         if index in self.outer and (like := self.outer[index].like):
             return like
         raw, name = self.raw.tensors[index], self.names[index]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -15,7 +16,6 @@ from qnnmem.loader.tflite.shapes import (
     Unknown,
     broadcast,
     derive,
-    elements,
     selection,
     written,
 )
@@ -30,15 +30,16 @@ def stored_value(type_: int, shape: Shape, data: bytes | memoryview) -> Any:
         return None
     import numpy as np
 
-    found = np.frombuffer(data, _TYPES[type_], count=len(data) // np.dtype(_TYPES[type_]).itemsize)
-    count = elements(shape)
-    return found[:count].reshape(shape) if count <= min(len(found), _MOST) else None
+    dtype, count = np.dtype(_TYPES[type_]), math.prod(shape)
+    if count > min(len(data) // dtype.itemsize, _MOST):
+        return None
+    return np.frombuffer(data, dtype, count=count).reshape(shape)
 
 
 def compute(call: Call, shapes: list[Shape]) -> list[Any]:
     """Return the numbers in each output, for small tensors only; None if they depend on data."""
     unknown = [None] * len(shapes)
-    if any(elements(shape) > _MOST for shape in shapes):
+    if any(math.prod(shape) > _MOST for shape in shapes):
         return unknown
     if any(tensor.type not in _TYPES for tensor in call.outputs):
         return unknown
@@ -46,10 +47,10 @@ def compute(call: Call, shapes: list[Shape]) -> list[Any]:
 
 
 def evaluate(call: Call, shapes: list[Shape]) -> list[Any] | None:
-    """Return the numbers in each output; None if they depend on data or no rule exists."""
-    way = None if call.op.custom else _WAYS.get(call.op.type)
-    kinds = [DTYPES.get(tensor.type) for tensor in call.outputs]
-    if way is None or None in kinds:
+    """Return the numbers in each output; None if they depend on data or cannot be computed."""
+    function = None if call.op.custom else _FUNCTIONS.get(call.op.type)
+    dtypes = [DTYPES.get(tensor.type) for tensor in call.outputs]
+    if function is None or None in dtypes:
         return None
     if call.op.type not in _SHAPE_ALONE and any(o is None or o.value is None for o in call.inputs):
         return None
@@ -57,12 +58,12 @@ def evaluate(call: Call, shapes: list[Shape]) -> list[Any] | None:
 
     try:
         with np.errstate(all="ignore"):
-            made = way(np, call)
-            found = made if isinstance(made, list) else [made]
+            result = function(np, call)
+            arrays = result if isinstance(result, list) else [result]
             return [
-                np.asarray(one).astype(kind.value).reshape(shape)
-                for one, kind, shape in zip(found, kinds, shapes, strict=True)
-                if kind is not None
+                np.asarray(array).astype(dtype.value).reshape(shape)
+                for array, dtype, shape in zip(arrays, dtypes, shapes, strict=True)
+                if dtype is not None
             ]
     except (ValueError, TypeError, IndexError, OverflowError, Unknown):
         return None  # the operator cannot run; the reader of its numbers reports it
@@ -72,8 +73,8 @@ def _values(call: Call) -> list[Any]:
     return [operand.value for operand in call.inputs if operand is not None]
 
 
-def _of(name: str) -> Callable[[Any, Call], Any]:
-    """Return a rule that calls a NumPy function."""
+def _numpy(name: str) -> Callable[[Any, Call], Any]:
+    """Return a function that calls a NumPy function."""
     return lambda np, call: getattr(np, name)(*_values(call))
 
 
@@ -95,11 +96,11 @@ def _remainder(np: Any, call: Call) -> Any:
 
 
 def _reduced(name: str) -> Callable[[Any, Call], Any]:
-    def way(np: Any, call: Call) -> Any:
+    def reduce(np: Any, call: Call) -> Any:
         value, axes = _values(call)
         return getattr(np, name)(value, axis=tuple(axes.reshape(-1).tolist()) if value.ndim else ())
 
-    return way
+    return reduce
 
 
 def _sliced(_: Any, call: Call) -> Any:
@@ -109,9 +110,9 @@ def _sliced(_: Any, call: Call) -> Any:
 
 
 def _gathered(np: Any, call: Call) -> Any:
-    value, places = _values(call)
+    value, indices = _values(call)
     axis = call.option("Axis")
-    return np.take(value, np.clip(places, 0, value.shape[axis] - 1), axis=axis)
+    return np.take(value, np.clip(indices, 0, value.shape[axis] - 1), axis=axis)
 
 
 def _pieces(np: Any, call: Call) -> list[Any]:
@@ -129,51 +130,51 @@ def _spread_shape(np: Any, call: Call) -> Any:
 
 
 _SHAPE_ALONE = frozenset({"RANK", "SHAPE"})
-_WAYS: dict[str, Callable[[Any, Call], Any]] = {
+_FUNCTIONS: dict[str, Callable[[Any, Call], Any]] = {
     **dict.fromkeys(("CAST", "EXPAND_DIMS", "RESHAPE", "SQUEEZE"), lambda _, c: _values(c)[0]),
-    "ABS": _of("abs"),
-    "ADD": _of("add"),
+    "ABS": _numpy("abs"),
+    "ADD": _numpy("add"),
     "BROADCAST_ARGS": _spread_shape,
     "BROADCAST_TO": lambda np, c: np.broadcast_to(_values(c)[0], tuple(c.value(1))),
-    "CEIL": _of("ceil"),
+    "CEIL": _numpy("ceil"),
     "CONCATENATION": lambda np, c: np.concatenate(_values(c), axis=c.option("Axis")),
     "DIV": _divide,
-    "EQUAL": _of("equal"),
+    "EQUAL": _numpy("equal"),
     "FILL": lambda np, c: np.full(tuple(c.value(0)), _values(c)[1]),
-    "FLOOR": _of("floor"),
+    "FLOOR": _numpy("floor"),
     "FLOOR_DIV": _floor_divide,
     "FLOOR_MOD": _remainder,
     "GATHER": _gathered,
-    "GREATER": _of("greater"),
-    "GREATER_EQUAL": _of("greater_equal"),
-    "LESS": _of("less"),
-    "LESS_EQUAL": _of("less_equal"),
-    "LOGICAL_AND": _of("logical_and"),
-    "LOGICAL_NOT": _of("logical_not"),
-    "LOGICAL_OR": _of("logical_or"),
-    "MAXIMUM": _of("maximum"),
-    "MINIMUM": _of("minimum"),
-    "MUL": _of("multiply"),
-    "NEG": _of("negative"),
-    "NOT_EQUAL": _of("not_equal"),
+    "GREATER": _numpy("greater"),
+    "GREATER_EQUAL": _numpy("greater_equal"),
+    "LESS": _numpy("less"),
+    "LESS_EQUAL": _numpy("less_equal"),
+    "LOGICAL_AND": _numpy("logical_and"),
+    "LOGICAL_NOT": _numpy("logical_not"),
+    "LOGICAL_OR": _numpy("logical_or"),
+    "MAXIMUM": _numpy("maximum"),
+    "MINIMUM": _numpy("minimum"),
+    "MUL": _numpy("multiply"),
+    "NEG": _numpy("negative"),
+    "NOT_EQUAL": _numpy("not_equal"),
     "PACK": lambda np, c: np.stack(_values(c), axis=c.option("Axis")),
     "RANGE": lambda np, c: np.arange(*(value.item() for value in _values(c))),
     "RANK": lambda _, c: len(c.shape(0)),
     "REDUCE_MAX": _reduced("max"),
     "REDUCE_MIN": _reduced("min"),
     "REDUCE_PROD": _reduced("prod"),
-    "SELECT": _of("where"),
-    "SELECT_V2": _of("where"),
+    "SELECT": _numpy("where"),
+    "SELECT_V2": _numpy("where"),
     "SHAPE": lambda np, c: np.array(c.shape(0), "<i8"),
     "SLICE": _sliced,
     "SPLIT": _pieces,
     "STRIDED_SLICE": lambda _, c: _values(c)[0][selection(c)],
-    "SUB": _of("subtract"),
+    "SUB": _numpy("subtract"),
     "SUM": _reduced("sum"),
     "TILE": lambda np, c: np.tile(_values(c)[0], tuple(c.value(1))),
     "TRANSPOSE": lambda np, c: np.transpose(_values(c)[0], tuple(c.value(1))),
     "UNPACK": _unpacked,
-    "ZEROS_LIKE": _of("zeros_like"),
+    "ZEROS_LIKE": _numpy("zeros_like"),
 }
 
 _CONVERT = "convert the model again with the required shapes"

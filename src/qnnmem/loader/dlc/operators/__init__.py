@@ -56,33 +56,33 @@ SILENT: Mapping[str, tuple[str, ...]] = {
 def translate(graph: ComposedGraph, model: Model) -> tuple[Model, onnx.ModelProto]:
     """Return the model, whose ops refer to ONNX nodes, and an ONNX model with these nodes.
 
-    Raise NotTranslated, which names the cause, if an operator has no translation.
+    Raise NotTranslated, with the reason, if an operator has no translation.
     """
-    draft = QnnDraft(tensors={one.id: one for one in graph.tensors}, names=names_of(graph))
+    tensors = {tensor.id: tensor for tensor in graph.tensors}
+    draft = QnnDraft(tensors=tensors, names=names_of(graph))
     ops = []
-    for place, op in enumerate(graph.ops):
+    for position, op in enumerate(graph.ops):
         if op.package != PACKAGE or op.type not in OPERATORS:
             own = "" if op.package == PACKAGE else f" of package {quote(op.package)}"
             raise NotTranslated(f"operator {quote(op.type)}{own} is not supported")
-        step = Step(draft, place, op)
+        step = Step(draft, position, op)
         OPERATORS[op.type](step)
-        step.refuse_unknown(SILENT.get(op.type, ()))
-        ops.append(replace(model.ops[place], sources=step.sources))
+        step.refuse_unused(SILENT.get(op.type, ()))
+        ops.append(replace(model.ops[position], sources=step.sources))
     return replace(model, ops=tuple(ops)), _proto(graph, model, draft)
 
 
 def _proto(graph: ComposedGraph, model: Model, draft: QnnDraft) -> onnx.ModelProto:
-    border = {*model.inputs, *model.outputs}
-    for one in graph.tensors:
-        if one.data_type.is_quantized and draft.names.get(one.id) in border - {*model.encodings}:
+    io = {*model.inputs, *model.outputs}
+    stored = []
+    for tensor in graph.tensors:
+        name = draft.names.get(tensor.id)
+        if name in io and tensor.data_type.is_quantized and name not in model.encodings:
             raise NotTranslated(
-                f"tensor {quote(one.name)} has no single scale for all its elements"
+                f"tensor {quote(tensor.name)} has no single scale for all its elements"
             )
-    stored = [
-        _stored(draft.names[one.id], one)
-        for one in graph.tensors
-        if one.id in draft.names and draft.names[one.id] in model.constants
-    ]
+        if name is not None and name in model.constants:
+            stored.append(_stored(name, tensor))
     return draft.proto(model, stored)
 
 

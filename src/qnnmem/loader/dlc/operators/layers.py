@@ -10,8 +10,6 @@ from functools import partial
 from typing import Any
 
 from qnnmem.loader.dlc.draft import Step
-from qnnmem.loader.onnx.draft import NotTranslated
-from qnnmem.text import quote
 
 _LINE, _IMAGE = 3, 4
 
@@ -20,22 +18,20 @@ def _axes(step: Step) -> int:
     """Return the number of axes that a window moves along, without batch and channels."""
     wanted = _LINE if step.op.type.endswith("1d") else _IMAGE
     if len(step.shape()) != wanted:
-        raise NotTranslated(
-            f"{quote(step.op.type)} with {len(step.shape())} dimensions is not supported"
-        )
+        raise step.refuse(f"with {len(step.shape())} dimensions is not supported")
     return wanted - 2
 
 
 def _channels_second(step: Step) -> str:
     """Return the name of the first input with channels second, as ONNX expects."""
-    inside = range(1, _axes(step) + 1)
-    return step.one("Transpose", step.read(0), perm=(0, len(inside) + 1, *inside))
+    spatial = range(1, _axes(step) + 1)
+    return step.emit("Transpose", step.read(0), perm=(0, len(spatial) + 1, *spatial))
 
 
-def _back(step: Step, value: str) -> None:
+def _write_image(step: Step, value: str) -> None:
     """Write a value to the output, with channels moved back to the last axis."""
-    inside = range(2, _axes(step) + 2)
-    step.write(step.one("Transpose", value, perm=(0, *inside, 1)))
+    spatial = range(2, _axes(step) + 2)
+    step.write(step.emit("Transpose", value, perm=(0, *spatial, 1)))
 
 
 def _window(step: Step) -> dict[str, Any]:
@@ -48,30 +44,29 @@ def _window(step: Step) -> dict[str, Any]:
     }
 
 
-def _filtered(step: Step) -> tuple[tuple[int, ...], list[str]]:
-    """Return the filter size and all inputs, with channels moved to ONNX's axes."""
+def _filter(step: Step) -> tuple[tuple[int, ...], list[str]]:
+    """Return the filter size and the names of all inputs, with channels on ONNX's axes."""
     axes = _axes(step)
     if len(step.shape(1)) != axes + 2:
-        raise NotTranslated(f"{quote(step.op.type)} with a filter of another rank is not supported")
-    inside = range(axes)
-    first = (axes, axes + 1) if step.op.type.startswith("Transpose") else (axes + 1, axes)
-    weights = step.one("Transpose", step.read(1), perm=(*first, *inside))
+        raise step.refuse("with a filter of another rank is not supported")
+    channels = (axes, axes + 1) if step.op.type.startswith("Transpose") else (axes + 1, axes)
+    weights = step.emit("Transpose", step.read(1), perm=(*channels, *range(axes)))
     bias = [step.read(2)] if step.has(2) else []
     return step.shape(1)[:axes], [_channels_second(step), weights, *bias]
 
 
 def _convolution(step: Step) -> None:
-    size, inputs = _filtered(step)
+    size, inputs = _filter(step)
     group = int(step.scalar("group", 1))
     if step.op.type.startswith("DepthWise"):
         group = step.shape()[-1]
     window = _window(step) | {"dilations": step.numbers("dilation", (1,) * len(size))}
-    _back(step, step.one("Conv", *inputs, group=group, kernel_shape=size, **window))
+    _write_image(step, step.emit("Conv", *inputs, group=group, kernel_shape=size, **window))
 
 
 def _transposed_convolution(step: Step) -> None:
-    size, inputs = _filtered(step)
-    made = step.one(
+    size, inputs = _filter(step)
+    image = step.emit(
         "ConvTranspose",
         *inputs,
         group=int(step.scalar("group", 1)),
@@ -80,102 +75,101 @@ def _transposed_convolution(step: Step) -> None:
         dilations=step.numbers("dilation", (1,) * len(size)),
         **_window(step),
     )
-    _back(step, made)
+    _write_image(step, image)
 
 
 def _fully_connected(step: Step) -> None:
     _, features = step.shape(1)
-    flat = step.one("Reshape", step.read(0), step.constant((-1, features), "i8"))
+    flat = step.emit("Reshape", step.read(0), step.constant((-1, features), "i8"))
     inputs = [flat, step.read(1), *([step.read(2)] if step.has(2) else [])]
-    made = step.one("Gemm", *inputs, transB=1)
-    step.write(step.one("Reshape", made, step.constant(step.result().dimensions, "i8")))
+    rows = step.emit("Gemm", *inputs, transB=1)
+    step.write(step.emit("Reshape", rows, step.constant(step.result().dimensions, "i8")))
 
 
 def _product(step: Step) -> None:
     values = []
-    for place in range(2):
-        value, rank = step.read(place), len(step.shape(place))
-        if step.scalar(f"transpose_in{place}", False):
-            value = step.one("Transpose", value, perm=(*range(rank - 2), rank - 1, rank - 2))
+    for position in range(2):
+        value, rank = step.read(position), len(step.shape(position))
+        if step.scalar(f"transpose_in{position}", False):
+            value = step.emit("Transpose", value, perm=(*range(rank - 2), rank - 1, rank - 2))
         values.append(value)
-    made = step.one("MatMul", *values)
-    step.write(step.one("Add", made, step.read(2)) if step.has(2) else made)
+    _write_sum(step, step.emit("MatMul", *values))
 
 
-def _scaled(step: Step) -> None:
-    """Add the nodes of a batch normalization: a factor and an offset for each channel.
-
-    Channels are the last axis.
-    """
-    made = step.one("Mul", step.read(0), step.read(1))
-    step.write(step.one("Add", made, step.read(2)) if step.has(2) else made)
+def _write_sum(step: Step, value: str) -> None:
+    """Write a value to the output after adding the bias, if there is one."""
+    step.write(step.emit("Add", value, step.read(2)) if step.has(2) else value)
 
 
-def _affine(step: Step, value: str) -> None:
-    for place, kind in ((1, "Mul"), (2, "Add")):
-        if step.has(place):
-            value = step.one(kind, value, step.read(place))
-    step.write(value)
+def _batch_norm(step: Step) -> None:
+    """Add a factor and an offset for each channel, which is the last axis."""
+    _write_sum(step, step.emit("Mul", step.read(0), step.read(1)))
+
+
+def _write_affine(step: Step, value: str) -> None:
+    """Write a value to the output after applying the optional factor and offset."""
+    if step.has(1):
+        value = step.emit("Mul", value, step.read(1))
+    _write_sum(step, value)
 
 
 def _normalized(step: Step, axes: list[int], *, centred: bool = True) -> str:
-    """Add nodes that normalize values to variance 1 over axes, and return the result's name.
+    """Return the name of the first input normalized over axes to variance 1.
 
-    With `centred` the mean becomes 0.
+    With `centred`, the mean becomes 0.
     """
-    listed = step.constant(axes, "i8")
+    axes_name = step.constant(axes, "i8")
     value = step.read(0)
     if centred:
-        value = step.one("Sub", value, step.one("ReduceMean", value, listed, keepdims=1))
-    squares = step.one("ReduceMean", step.one("Mul", value, value), listed, keepdims=1)
+        value = step.emit("Sub", value, step.emit("ReduceMean", value, axes_name, keepdims=1))
+    squares = step.emit("ReduceMean", step.emit("Mul", value, value), axes_name, keepdims=1)
     epsilon = step.constant(step.scalar("epsilon", 1e-5), "f4")
-    return step.one("Div", value, step.one("Sqrt", step.one("Add", squares, epsilon)))
+    return step.emit("Div", value, step.emit("Sqrt", step.emit("Add", squares, epsilon)))
 
 
 def _layer_norm(step: Step) -> None:
-    _affine(step, _normalized(step, _last(step)))
+    _write_affine(step, _normalized(step, _last_axes(step)))
 
 
 def _rms_norm(step: Step) -> None:
-    _affine(step, _normalized(step, _last(step), centred=False))
+    _write_affine(step, _normalized(step, _last_axes(step), centred=False))
 
 
-def _last(step: Step) -> list[int]:
+def _last_axes(step: Step) -> list[int]:
     """Return the axes of a normalization; raise NotTranslated unless they are the last axes."""
     axes = sorted(int(axis) for axis in step.array("axes").reshape(-1))
     if axes != list(range(len(step.shape()) - len(axes), len(step.shape()))):
-        raise NotTranslated(f"{quote(step.op.type)} over axes {axes} is not supported")
+        raise step.refuse(f"over axes {axes} is not supported")
     return axes
 
 
 def _instance_norm(step: Step) -> None:
-    step.only(mode=(0,), normalize_variance=(True,), region=(0,))
-    _affine(step, _normalized(step, list(range(1, len(step.shape()) - 1))))
+    step.require(mode=(0,), normalize_variance=(True,), region=(0,))
+    _write_affine(step, _normalized(step, list(range(1, len(step.shape()) - 1))))
 
 
 def _l2_norm(step: Step) -> None:
     axes = step.array("axes", [int(step.scalar("axis", len(step.shape()) - 1))])
-    listed = step.constant(axes.reshape(-1), "i8")
     value = step.read(0)
-    length = step.one("ReduceL2", value, listed, keepdims=1)
+    length = step.emit("ReduceL2", value, step.constant(axes.reshape(-1), "i8"), keepdims=1)
     least = step.constant(step.scalar("epsilon", 1e-12), "f4")
-    step.write(step.one("Div", value, step.one("Max", length, least)))
+    step.write(step.emit("Div", value, step.emit("Max", length, least)))
 
 
 def _pool(kind: str, step: Step) -> None:
     attributes = _window(step) | {"kernel_shape": step.array("filter_size").tolist()}
-    step.only(rounding_mode=(0, 1))
+    step.require(rounding_mode=(0, 1))
     if step.scalar("rounding_mode", 0):
         attributes["ceil_mode"] = 1
     if kind == "AveragePool":
         attributes["count_include_pad"] = int(step.scalar("count_pad_for_edges", False))
-    _back(step, step.one(kind, _channels_second(step), **attributes))
+    _write_image(step, step.emit(kind, _channels_second(step), **attributes))
 
 
 def _local_response(step: Step) -> None:
-    step.only(region=(0,))
+    step.require(region=(0,))
     size = 2 * int(step.scalar("radius")) + 1
-    made = step.one(
+    image = step.emit(
         "LRN",
         _channels_second(step),
         size=size,
@@ -183,11 +177,11 @@ def _local_response(step: Step) -> None:
         beta=float(step.scalar("beta")),
         bias=float(step.scalar("bias")),
     )
-    _back(step, made)
+    _write_image(step, image)
 
 
 LAYERS: dict[str, Callable[[Step], None]] = {
-    "Batchnorm": _scaled,
+    "Batchnorm": _batch_norm,
     "Conv1d": _convolution,
     "Conv2d": _convolution,
     "DepthWiseConv1d": _convolution,
@@ -218,28 +212,28 @@ _GRU_BIASES, _GRU_HIDDEN, _GRU_MOST, _GRU_OUTPUTS = (7, 8, 9, 10, 11, 12), 13, 1
 
 
 def _lstm(step: Step) -> None:
-    step.only(cell_clip_threshold=(0.0,), output_clip_threshold=(0.0,))
+    step.require(cell_clip_threshold=(0.0,), output_clip_threshold=(0.0,))
     _refuse(step, (*_LSTM_LAYERS, *_LSTM_PEEPHOLES, *_LSTM_PROJECTION), _LSTM_MOST, _LSTM_OUTPUTS)
     size = step.shape(_LSTM_RECURRENT[1])[1]
-    bias = _joined(step, _LSTM_BIASES, size, more=len(_LSTM_BIASES))
-    states = [_state(step, place, size) for place in (_LSTM_HIDDEN, _LSTM_CELL)]
+    bias = _joined(step, _LSTM_BIASES, size, zeros=len(_LSTM_BIASES))
+    states = [_state(step, position, size) for position in (_LSTM_HIDDEN, _LSTM_CELL)]
     weights = (_joined(step, _LSTM_WEIGHTS, size), _joined(step, _LSTM_RECURRENT, size), bias)
-    made = step.node(
+    results = step.emit_many(
         "LSTM",
         [_steps(step), *weights, "", *states],
         3,
         hidden_size=size,
         direction=_direction(step),
     )
-    _write(step, made, (0, 2, 1))
+    _write_results(step, [results[0], results[2], results[1]])
 
 
 def _gru(step: Step) -> None:
     _refuse(step, (), _GRU_MOST, _GRU_OUTPUTS)
     size = step.shape(_GRU_RECURRENT[0])[1]
-    weights = [_joined(step, places, size) for places in (_GRU_WEIGHTS, _GRU_RECURRENT)]
-    weights.append(_joined(step, _GRU_BIASES, size))
-    made = step.node(
+    groups = (_GRU_WEIGHTS, _GRU_RECURRENT, _GRU_BIASES)
+    weights = [_joined(step, positions, size) for positions in groups]
+    results = step.emit_many(
         "GRU",
         [_steps(step), *weights, "", _state(step, _GRU_HIDDEN, size)],
         2,
@@ -247,20 +241,20 @@ def _gru(step: Step) -> None:
         direction=_direction(step),
         linear_before_reset=int(step.scalar("linear_before_reset", 1)),
     )
-    _write(step, made, (0, 1))
+    _write_results(step, results)
 
 
-def _refuse(step: Step, places: Sequence[int], most: int, outputs: int) -> None:
+def _refuse(step: Step, positions: Sequence[int], most: int, outputs: int) -> None:
     """Raise NotTranslated for inputs and outputs that the ONNX operator does not have."""
-    given = next((place for place in (*places, most) if step.has(place)), None)
-    if given is not None:
-        raise NotTranslated(f"{quote(step.op.type)} with input {given} is not supported")
+    present = next((position for position in (*positions, most) if step.has(position)), None)
+    if present is not None:
+        raise step.refuse(f"with input {present} is not supported")
     if len(step.op.outputs) > outputs:
-        raise NotTranslated(f"{quote(step.op.type)} with output {outputs} is not supported")
+        raise step.refuse(f"with output {outputs} is not supported")
 
 
 def _direction(step: Step) -> str:
-    step.only(direction=(0, 1))
+    step.require(direction=(0, 1))
     return _DIRECTIONS[int(step.scalar("direction", 0))]
 
 
@@ -272,38 +266,34 @@ def _steps(step: Step) -> str:
     """Return the name of the input with its axes in the order steps, batch, features."""
     value = step.read(0)
     if len(step.shape()) < _SEQUENCE:
-        return step.one("Unsqueeze", value, step.constant([0], "i8"))
-    return step.one("Transpose", value, perm=(1, 0, 2)) if _batch_first(step) else value
+        return step.emit("Unsqueeze", value, step.constant([0], "i8"))
+    return step.emit("Transpose", value, perm=(1, 0, 2)) if _batch_first(step) else value
 
 
-def _joined(step: Step, places: Sequence[int], size: int, more: int = 0) -> str:
-    """Return the name of the concatenated tensors of all gates; omitted tensors are 0.
+def _joined(step: Step, positions: Sequence[int], size: int, zeros: int = 0) -> str:
+    """Return the name of the concatenated tensors of all gates, with an axis for the direction.
 
-    The result has an additional axis for the direction.
+    Omitted tensors are 0; `zeros` more such tensors follow.
     """
-    parts = [step.read(one) if step.has(one) else _nothing(step, size) for one in places]
-    parts += [_nothing(step, size)] * more
-    return step.one("Unsqueeze", step.one("Concat", *parts, axis=0), step.constant([0], "i8"))
+    gates = [step.read(position) if step.has(position) else "" for position in positions]
+    gates += [""] * zeros
+    parts = [gate or step.constant([0.0] * size, "f4") for gate in gates]
+    return step.emit("Unsqueeze", step.emit("Concat", *parts, axis=0), step.constant([0], "i8"))
 
 
-def _nothing(step: Step, size: int) -> str:
-    return step.constant([0.0] * size, "f4")
-
-
-def _state(step: Step, place: int, size: int) -> str:
-    if not step.has(place):
+def _state(step: Step, position: int, size: int) -> str:
+    if not step.has(position):
         return ""
-    return step.one("Reshape", step.read(place), step.constant((1, -1, size), "i8"))
+    return step.emit("Reshape", step.read(position), step.constant((1, -1, size), "i8"))
 
 
-def _write(step: Step, made: Sequence[str], order: Sequence[int]) -> None:
-    """Write ONNX results to the outputs; trailing outputs can be missing."""
-    for place, value in zip(range(len(step.op.outputs)), order, strict=False):
-        result = made[value]
-        if value == 0 and _batch_first(step):
-            result = step.one("Transpose", result, perm=(2, 1, 0, 3))
-        shape = step.constant(step.result(place).dimensions, "i8")
-        step.write(step.one("Reshape", result, shape), place)
+def _write_results(step: Step, results: Sequence[str]) -> None:
+    """Write the results to the outputs; trailing outputs can be missing."""
+    for position, result in zip(range(len(step.op.outputs)), results, strict=False):
+        if position == 0 and _batch_first(step):
+            result = step.emit("Transpose", result, perm=(2, 1, 0, 3))
+        shape = step.constant(step.result(position).dimensions, "i8")
+        step.write(step.emit("Reshape", result, shape), position)
 
 
 RECURRENT: dict[str, Callable[[Step], None]] = {"Gru": _gru, "Lstm": _lstm}

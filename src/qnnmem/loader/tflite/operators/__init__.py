@@ -19,7 +19,7 @@ from qnnmem.loader.tflite.operators.arithmetic import ARITHMETIC
 from qnnmem.loader.tflite.operators.layers import LAYERS
 from qnnmem.loader.tflite.operators.movement import MOVEMENT
 from qnnmem.loader.tflite.raw_graph import NEVER_FOLDED, SHAPE_QUERIES, RawOp
-from qnnmem.loader.tflite.step import INTEGERS, Row, TfliteDraft, TfliteStep
+from qnnmem.loader.tflite.step import INTEGERS, TfliteDraft, TfliteStep, Translation
 from qnnmem.text import quote
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["OPERATORS", "translate"]
 
-OPERATORS: Mapping[str, Row] = LAYERS | ARITHMETIC | MOVEMENT
+OPERATORS: Mapping[str, Translation] = LAYERS | ARITHMETIC | MOVEMENT
 # Operators that also compute on 16-bit integers.
 _OF_16_BITS = frozenset(
     {
@@ -46,9 +46,9 @@ def translate(
 ) -> tuple[Model, onnx.ModelProto, tuple[tuple[str, str], ...]]:
     """Return the model with ops that refer to ONNX nodes, these nodes, and its states as pairs.
 
-    A variable becomes an input and an output of the model, as in an ONNX file. NotTranslated names
-    an operator that has no translation; Damaged names an operator that contradicts the shapes in
-    the file. With `reals`, quantized operators compute with real numbers, as in ONNX.
+    A variable becomes an input and an output of the model, as in an ONNX file. Raise NotTranslated
+    for an operator without a translation, and Damaged for an operator that contradicts the shapes
+    in the file. With `reals`, quantized operators compute with real numbers, as in ONNX.
     """
     names, graph = file.names[0], file.graphs[0]
     kept = {op.sources[0]: op for op in model.ops}
@@ -56,37 +56,34 @@ def translate(
     draft.made = {*graph.inputs}
     variables = _Variables(file, model)
     ops: list[Op] = []
-    for place, raw in enumerate(graph.ops):
-        op = kept.get(place)
+    for position, raw in enumerate(graph.ops):
+        op = kept.get(position)
         if op is None:
             is_known = draft.made.isdisjoint(raw.inputs) or raw.type in SHAPE_QUERIES
             if is_known and raw.type not in NEVER_FOLDED:
-                _fold(draft, place, raw)
+                _fold(draft, position, raw)
             variables.follow(raw)
             continue
         draft.made.update(raw.outputs)
-        ops.append(_translated(draft, place, raw, op, variables))
+        ops.append(_translated(draft, position, raw, op, variables))
     ops += variables.finish(draft)
-    return (
-        _with_states(model, ops, variables),
-        draft.proto(_with_states(model, ops, variables)),
-        variables.pairs,
-    )
+    translated = _with_states(model, ops, variables)
+    return translated, draft.proto(translated), variables.pairs
 
 
-def _fold(draft: TfliteDraft, place: int, raw: RawOp) -> None:
+def _fold(draft: TfliteDraft, position: int, raw: RawOp) -> None:
     try:
         draft.fold(raw)
     except NotTranslated as exc:
-        raise NotTranslated(f"operator {place} ({quote(raw.type)}): {exc}") from exc
+        raise NotTranslated(f"operator {position} ({quote(raw.type)}): {exc}") from exc
 
 
-def _translated(draft: TfliteDraft, place: int, raw: RawOp, op: Op, variables: _Variables) -> Op:
-    where = f"operator {place} ({quote(raw.type)})"
+def _translated(draft: TfliteDraft, position: int, raw: RawOp, op: Op, variables: _Variables) -> Op:
+    where = f"operator {position} ({quote(raw.type)})"
     if raw.custom:
         raise NotTranslated(f"{where} is a custom operator")
     try:
-        step = TfliteStep(draft, place, raw)
+        step = TfliteStep(draft, position, raw)
         if raw.type in _VARIABLES:
             return variables.access(step, raw, op)
         if raw.type not in OPERATORS:
@@ -137,12 +134,12 @@ class _Variables:
         if step.is_quantized(tensor):
             self.encodings[name] = step.encoding(tensor)
         if raw.type == "READ_VARIABLE":
-            step.write_raw(step.one("Identity", self.now[name]))
+            step.write_raw(step.emit("Identity", self.now[name]))
             return replace(op, inputs=(self.now[name],), sources=step.sources)
         source = step.raw(1)
         new = self._next(name)
-        step.give(step.one("Identity", source), new)
-        inputs = tuple(one for one in op.inputs if one != name)
+        step.name_result(step.emit("Identity", source), new)
+        inputs = tuple(source for source in op.inputs if source != name)
         return replace(op, inputs=inputs, outputs=(new,), sources=step.sources)
 
     def _next(self, name: str) -> str:
@@ -154,13 +151,14 @@ class _Variables:
     def finish(self, draft: TfliteDraft) -> list[Op]:
         """Check all initial values, then return ops that copy variables that no operator writes."""
         self._check_start()
-        made = []
+        copies = []
         for name in [name for name, now in self.now.items() if name == now]:
             step = TfliteStep(draft, len(draft.graph.ops), RawOp("READ_VARIABLE", (), ()))
             new = self._next(name)
-            step.give(step.one("Identity", name), new)
-            made.append(Op(f"keep {name}", "READ_VARIABLE", (name,), (new,), sources=step.sources))
-        return made
+            step.name_result(step.emit("Identity", name), new)
+            op = Op(f"keep {name}", "READ_VARIABLE", (name,), (new,), sources=step.sources)
+            copies.append(op)
+        return copies
 
     def _check_start(self) -> None:
         """Raise NotTranslated for variables with an initial value other than 0."""
@@ -180,8 +178,8 @@ class _Variables:
     def _check_value(self, name: str, value: Any) -> None:
         _, zero = self.encodings.get(name, (1.0, 0))
         if value is None or (value != zero).any():
-            what = "an unknown value" if value is None else "a value other than 0"
-            raise NotTranslated(f"variable {quote(name)} starts with {what}")
+            start = "an unknown value" if value is None else "a value other than 0"
+            raise NotTranslated(f"variable {quote(name)} starts with {start}")
 
 
 def _with_states(model: Model, ops: list[Op], variables: _Variables) -> Model:
@@ -191,13 +189,14 @@ def _with_states(model: Model, ops: list[Op], variables: _Variables) -> Model:
     for name, raw in zip(variables.file.names[0], graph.tensors, strict=True):
         if name in model.tensors and len(raw.scales) == 1 and model.tensors[name].dtype in INTEGERS:
             encodings[name] = (raw.scales[0], raw.zeros[0] if raw.zeros else 0)
-    old, new = (tuple(pair[at] for pair in variables.pairs) for at in (0, 1))
+    # The new value of a variable has the encoding of the old value.
+    encodings |= {new: encodings[old] for old, new in variables.pairs if old in encodings}
     return replace(
         model,
         tensors={**model.tensors, **variables.tensors},
         ops=tuple(ops),
-        inputs=(*model.inputs, *old),
-        outputs=(*model.outputs, *new),
+        inputs=(*model.inputs, *(old for old, _ in variables.pairs)),
+        outputs=(*model.outputs, *(new for _, new in variables.pairs)),
         states=(),
-        encodings={**encodings, **{b: encodings[a] for a, b in variables.pairs if a in encodings}},
+        encodings=encodings,
     )

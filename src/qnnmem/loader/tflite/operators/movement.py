@@ -2,76 +2,75 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 from qnnmem.loader.tflite.shapes import selection
-from qnnmem.loader.tflite.step import Row, TfliteStep
+from qnnmem.loader.tflite.step import TfliteStep, Translation
 
 _FIRST = -(1 << 62)  # before the first element
 
 
-def _moved(
-    step: TfliteStep, kind: str, value_at: int = 0, more: tuple[str, ...] = (), **options: Any
-) -> None:
-    """Add a node that moves elements; it rounds them only if the output's encoding differs."""
-    raw = step.moves()
-    made = step.one(kind, (step.raw if raw else step.read)(value_at), *more, **options)
-    (step.write_raw if raw else step.write)(made)
+def _move(step: TfliteStep, op_type: str, *inputs: str, **attributes: Any) -> None:
+    """Add a node that moves elements; they are rounded only if the output's encoding differs."""
+    read, write = step.movement()
+    write(step.emit(op_type, read(0), *inputs, **attributes))
 
 
 def _reshape(step: TfliteStep) -> None:
-    _moved(step, "Reshape", 0, (step.constant(step.made_shape(), "i8"),))
+    _move(step, "Reshape", step.constant(step.result_shape(), "i8"))
 
 
 def _transpose(step: TfliteStep) -> None:
-    _moved(step, "Transpose", perm=step.numbers(1))
+    _move(step, "Transpose", perm=step.numbers(1))
 
 
 def _tile(step: TfliteStep) -> None:
-    _moved(step, "Tile", 0, (step.constant(step.numbers(1), "i8"),))
+    _move(step, "Tile", step.constant(step.numbers(1), "i8"))
 
 
-def _spread(step: TfliteStep) -> None:
-    _moved(step, "Expand", 0, (step.constant(step.made_shape(), "i8"),))
+def _expand(step: TfliteStep) -> None:
+    _move(step, "Expand", step.constant(step.result_shape(), "i8"))
 
 
 def _concat(step: TfliteStep) -> None:
-    raw = step.moves()
-    parts = [(step.raw if raw else step.read)(at) for at in range(len(step.op.inputs))]
-    made = step.one("Concat", *parts, axis=step.option("Axis"))
-    (step.write_raw if raw and not step.option("FusedActivationFunction") else step.write)(made)
+    read, write = step.movement()
+    parts = map(read, range(len(step.op.inputs)))
+    write = step.write if step.option("FusedActivationFunction") else write
+    write(step.emit("Concat", *parts, axis=step.option("Axis")))
 
 
 def _pack(step: TfliteStep) -> None:
-    raw, axis = step.moves(), step.constant([step.option("Axis")], "i8")
-    parts = [
-        step.one("Unsqueeze", (step.raw if raw else step.read)(at), axis)
-        for at in range(len(step.op.inputs))
-    ]
-    (step.write_raw if raw else step.write)(step.one("Concat", *parts, axis=step.option("Axis")))
+    read, write = step.movement()
+    axis = step.constant([step.option("Axis")], "i8")
+    inputs = map(read, range(len(step.op.inputs)))
+    parts = [step.emit("Unsqueeze", name, axis) for name in inputs]
+    write(step.emit("Concat", *parts, axis=step.option("Axis")))
 
 
-def _split(value_at: int, axis_at: int, step: TfliteStep) -> None:
-    (axis,) = step.numbers(axis_at)
+def _split(value_position: int, axis_position: int, step: TfliteStep) -> None:
+    (axis,) = step.numbers(axis_position)
     count = len(step.op.outputs)
-    sizes = step.constant([step.made_shape(at)[axis] for at in range(count)], "i8")
-    parts = step.node("Split", [step.raw(value_at), sizes], count, axis=axis)
-    _parts(step, parts)
+    sizes = step.constant([step.result_shape(part)[axis] for part in range(count)], "i8")
+    parts = step.emit_many("Split", [step.raw(value_position), sizes], count, axis=axis)
+    _write_parts(step, parts)
 
 
 def _unpack(step: TfliteStep) -> None:
     axis, count = step.option("Axis"), len(step.op.outputs)
-    parts = step.node("Split", [step.raw(0), step.constant([1] * count, "i8")], count, axis=axis)
-    listed = step.constant([axis], "i8")
-    _parts(step, [step.one("Squeeze", part, listed) for part in parts])
+    parts = step.emit_many(
+        "Split", [step.raw(0), step.constant([1] * count, "i8")], count, axis=axis
+    )
+    axes = step.constant([axis], "i8")
+    _write_parts(step, [step.emit("Squeeze", part, axes) for part in parts])
 
 
-def _parts(step: TfliteStep, parts: list[str]) -> None:
-    if not step.moves():
+def _write_parts(step: TfliteStep, parts: list[str]) -> None:
+    if not step.same_encoding():
         raise step.refuse("has parts with different scales")
-    for place, part in enumerate(parts):
-        step.write_raw(part, place)
+    for position, part in enumerate(parts):
+        step.write_raw(part, position)
 
 
 def _slice(step: TfliteStep) -> None:
@@ -81,84 +80,88 @@ def _slice(step: TfliteStep) -> None:
         have if size == -1 else begin + size
         for have, begin, size in zip(shape, begins, sizes, strict=True)
     ]
-    limits = tuple(step.constant(listed, "i8") for listed in (begins, ends, range(len(shape))))
-    _moved(step, "Slice", 0, limits)
+    _move(step, "Slice", *_constants(step, begins, ends, range(len(shape))))
+
+
+def _constants(step: TfliteStep, *lists: Sequence[int]) -> list[str]:
+    """Return the names of constants with these integers."""
+    return [step.constant(numbers, "i8") for numbers in lists]
 
 
 def _strided(step: TfliteStep) -> None:
-    shape, at = step.shape(), 0
-    begins, ends, axes, by = [], [], [], []
+    shape, axis = step.shape(), 0
+    begins, ends, axes, strides = [], [], [], []
     for chosen in selection(step.call):
         if chosen is None:
             continue
         if isinstance(chosen, int):
-            first = chosen % max(shape[at], 1)
+            first = chosen % max(shape[axis], 1)
             chosen = slice(first, first + 1, 1)
-        start, stop, stride = chosen.indices(shape[at])
+        start, stop, stride = chosen.indices(shape[axis])
         begins.append(start)
         ends.append(_FIRST if stride < 0 and stop < 0 else stop)
-        axes.append(at)
-        by.append(stride)
-        at += 1
-    value = step.raw() if step.moves() else step.read()
-    listed = [step.constant(numbers, "i8") for numbers in (begins, ends, axes, by)]
-    part = step.one("Slice", value, *listed)
-    made = step.one("Reshape", part, step.constant(step.made_shape(), "i8"))
-    (step.write_raw if step.moves() else step.write)(made)
+        axes.append(axis)
+        strides.append(stride)
+        axis += 1
+    read, write = step.movement()
+    part = step.emit("Slice", read(0), *_constants(step, begins, ends, axes, strides))
+    write(step.emit("Reshape", part, step.constant(step.result_shape(), "i8")))
 
 
 def _pad(step: TfliteStep) -> None:
-    margins = step.known(1).reshape(-1, 2)
-    listed = step.constant([*margins[:, 0], *margins[:, 1]], "i8")
-    kind = step.dtype(step.tensor()).value
+    pads = _pads(step)
+    dtype = step.dtype(step.tensor()).value
     if step.has(2):
-        filling = step.one("Reshape", step.raw(2), step.constant([], "i8"))
+        padding = step.emit("Reshape", step.raw(2), step.constant([], "i8"))
     elif step.is_quantized(step.tensor()):
-        filling = step.constant(step.encoding(step.result())[1], kind)
+        padding = step.constant(step.encoding(step.result())[1], dtype)
     else:
-        filling = step.constant(0, kind)
-    if not step.moves():
+        padding = step.constant(0, dtype)
+    if not step.same_encoding():
         raise step.refuse("has different scales for input and output")
-    step.write_raw(step.one("Pad", step.raw(), listed, filling))
+    step.write_raw(step.emit("Pad", step.raw(), pads, padding))
 
 
-def _mirror(step: TfliteStep) -> None:
-    margins = step.known(1).reshape(-1, 2)
-    listed = step.constant([*margins[:, 0], *margins[:, 1]], "i8")
+def _pads(step: TfliteStep) -> str:
+    """Return the name of the pads in ONNX's order: before all axes, then after all axes."""
+    margins = step.required_value(1).reshape(-1, 2)
+    return step.constant([*margins[:, 0], *margins[:, 1]], "i8")
+
+
+def _mirror_pad(step: TfliteStep) -> None:
     if step.option("Mode"):
         raise step.refuse("is not supported with mode SYMMETRIC")
-    _moved(step, "Pad", 0, (listed,), mode="reflect")
+    _move(step, "Pad", _pads(step), mode="reflect")
 
 
 def _gather(step: TfliteStep) -> None:
     if step.option("BatchDims"):
         raise step.refuse("is not supported with batch dimensions")
-    _moved(step, "Gather", 0, (step.raw(1),), axis=step.option("Axis"))
+    _move(step, "Gather", step.raw(1), axis=step.option("Axis"))
 
 
-def _gather_places(step: TfliteStep) -> None:
-    _moved(step, "GatherND", 0, (step.one("Cast", step.raw(1), to=7),))
+def _gather_nd(step: TfliteStep) -> None:
+    _move(step, "GatherND", step.emit("Cast", step.raw(1), to=7))
 
 
-def _reversed(step: TfliteStep) -> None:
+def _reverse(step: TfliteStep) -> None:
     axes = step.numbers(1)
-    starts, ends, by = [-1] * len(axes), [_FIRST] * len(axes), [-1] * len(axes)
-    limits = tuple(step.constant(listed, "i8") for listed in (starts, ends, axes, by))
-    _moved(step, "Slice", 0, limits)
+    count = len(axes)
+    _move(step, "Slice", *_constants(step, [-1] * count, [_FIRST] * count, axes, [-1] * count))
 
 
-MOVEMENT: dict[str, Row] = {
-    "BROADCAST_TO": _spread,
+MOVEMENT: dict[str, Translation] = {
+    "BROADCAST_TO": _expand,
     "CONCATENATION": _concat,
     "EXPAND_DIMS": _reshape,
     "GATHER": _gather,
-    "GATHER_ND": _gather_places,
-    "MIRROR_PAD": _mirror,
+    "GATHER_ND": _gather_nd,
+    "MIRROR_PAD": _mirror_pad,
     "PACK": _pack,
     "PAD": _pad,
     "PADV2": _pad,
     "RESHAPE": _reshape,
-    "REVERSE_V2": _reversed,
+    "REVERSE_V2": _reverse,
     "SLICE": _slice,
     "SPLIT": partial(_split, 1, 0),
     "SPLIT_V": partial(_split, 0, 2),
