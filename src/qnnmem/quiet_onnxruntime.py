@@ -50,3 +50,25 @@ def exact_session(
     return onnxruntime.InferenceSession(
         model, options, providers=["CPUExecutionProvider"], disabled_optimizers=[*without]
     )
+
+
+def optimised_model(
+    model: bytes, *, folder: Path | None = None, without: Sequence[str] = ()
+) -> bytes:
+    """Return a serialised model after the optimiser's first level, which adds only standard ops.
+
+    `folder` holds external data, and `without` names optimisers to disable.
+    """
+    from tempfile import TemporaryDirectory
+
+    level = import_onnxruntime().GraphOptimizationLevel.ORT_ENABLE_BASIC
+    with TemporaryDirectory() as name:
+        target = Path(name, "optimised.onnx")
+        exact_session(
+            model,
+            folder=folder,
+            without=without,
+            graph_optimization_level=level,
+            optimized_model_filepath=str(target),
+        )
+        return target.read_bytes()

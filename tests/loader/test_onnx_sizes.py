@@ -213,7 +213,7 @@ def test_an_input_that_decides_a_branch_is_given_a_value(tmp_path: Path) -> None
         SWITCHED.replace("<int64[2] sizes = {-1, 100}>", "sizes = Constant<value_ints=[1, 100]>()"),
     )
     switches = find_open_inputs(OnnxGraph.of(onnx.load(path).graph)).switches
-    assert [(switch.input, switch.worth) for switch in switches] == [("sr", (16000, 8000))]
+    assert [(switch.input, switch.candidates) for switch in switches] == [("sr", (16000, 8000))]
     with pytest.raises(FreeDimensions) as caught:
         read(path)
     assert settings(caught.value)["values"] == {"sr": 16000}

@@ -33,7 +33,7 @@ _HTP_VERBS = ("inspect", "footprint", "qmem", "fit", "place")
 
 
 @dataclass(frozen=True, slots=True)
-class FileKind:
+class KindOfFile:
     """A kind of file: its name, a description, the commands that read it, and advice."""
 
     name: str
@@ -52,53 +52,53 @@ class FileKind:
 
 
 _TABLE = (
-    FileKind("onnx", "an ONNX model", ("plan", "prepare", *_COMPILED)),
-    FileKind("epcontext", "an ONNX model with a compiled context (EPContext)", _HTP_VERBS),
-    FileKind("tflite", "a TFLite model", ("plan", "prepare")),
-    FileKind("eaix", "an eAI report", ("plan", "prepare")),
-    FileKind("csv", "a list of buffers (CSV)", ("plan", "prepare")),
-    FileKind("lpai", "an LPAI context binary of qnnmem", ("inspect", "place", "net-run")),
-    FileKind("htp", "a QNN context binary", _HTP_VERBS),
-    FileKind("dlc", "a DLC", ("plan", "prepare", "inspect", *_COMPILED)),
+    KindOfFile("onnx", "an ONNX model", ("plan", "prepare", *_COMPILED)),
+    KindOfFile("epcontext", "an ONNX model with a compiled context (EPContext)", _HTP_VERBS),
+    KindOfFile("tflite", "a TFLite model", ("plan", "prepare")),
+    KindOfFile("eaix", "an eAI report", ("plan", "prepare")),
+    KindOfFile("csv", "a list of buffers (CSV)", ("plan", "prepare")),
+    KindOfFile("lpai", "an LPAI context binary of qnnmem", ("inspect", "place", "net-run")),
+    KindOfFile("htp", "a QNN context binary", _HTP_VERBS),
+    KindOfFile("dlc", "a DLC", ("plan", "prepare", "inspect", *_COMPILED)),
     # An eAI report without its format field looks like an HTP config file: both list graphs.
-    FileKind("graphs", "JSON that lists graphs", ("plan", "prepare", "lint")),
-    FileKind("contents", "the contents of a context binary (JSON)", (), _BINARY),
-    FileKind("config", "a QNN config file (JSON)", ("lint",)),
-    FileKind("result", "a result of qnnmem (JSON)", ("report", "diff")),
-    FileKind("trace", "a trace of qnnmem watch", ("report", "watch")),
-    FileKind("json", "JSON", ("lint", "doctor")),
-    FileKind("packed", "compressed data", ("doctor",), _NO_LOG),
-    FileKind("text", "text", ("doctor",)),
-    FileKind("npy", "a NumPy array", (), "the file contains inputs of a model; pass the model"),
-    FileKind("npz", "NumPy arrays", (), "the file contains inputs of a model; pass the model"),
-    FileKind("elf", "a shared library or a program (ELF)", ("plan", "prepare"), _TRUSTED),
-    FileKind("pe", "a library or a program for Windows", (), _NO_LIBRARY),
-    FileKind("macho", "a library or a program for macOS", (), _NO_LIBRARY),
-    FileKind("safetensors", "weights without a graph (safetensors)", (), _EXPORT),
-    FileKind("gguf", "weights for llama.cpp (GGUF)", (), "export the model itself to ONNX"),
-    FileKind("pytorch", "a PyTorch file", (), _EXPORT),
-    FileKind("pt2", "a program exported by PyTorch", (), _EXPORT),
-    FileKind("pte", "an ExecuTorch program", _HTP_VERBS),
-    FileKind("litert", "a TFLite model compiled for an NPU", _HTP_VERBS),
-    FileKind("litertlm", "a LiteRT-LM file", _HTP_VERBS),
-    FileKind("genie", "a Genie bundle", (*_HTP_VERBS, "lint", "doctor")),
-    FileKind("genai", "a folder of ONNX Runtime GenAI", (*_HTP_VERBS, "lint", "doctor")),
-    FileKind("keras", "a Keras or HDF5 file", (), _TENSORFLOW),
-    FileKind("saved_model", "a TensorFlow SavedModel", (), _TENSORFLOW),
-    FileKind("graphdef", "a TensorFlow graph", (), _TENSORFLOW),
-    FileKind("ort", "a model in ONNX Runtime's own format", (), "pass the .onnx file instead"),
-    FileKind("openvino", "an OpenVINO model", (), "pass the model that it was converted from"),
-    FileKind("coreml", "a Core ML model", (), "pass the model that it was converted from"),
-    FileKind("xml", "XML", (), "pass a model, a context binary or a log"),
-    FileKind("lfs", "a Git LFS pointer, not the file itself", (), "fetch it with git lfs pull"),
-    FileKind("html", "a web page", (), "download the file itself, not the page"),
-    FileKind("task", "a MediaPipe archive of TFLite models", _HTP_VERBS),
-    FileKind("zip", "a zip archive", ("doctor", *_HTP_VERBS)),
-    FileKind("tar", "a tar archive", ("doctor",), _NO_LOG),
-    FileKind("image", "an image", (), "pass a model, a context binary or a log"),
-    FileKind("pdf", "a PDF document", (), "pass a model, a context binary or a log"),
-    FileKind("binary", "binary data of unknown type", (), "pass the file that it was made from"),
-    FileKind("empty", "empty", (), "save or download the file again"),
+    KindOfFile("graphs", "JSON that lists graphs", ("plan", "prepare", "lint")),
+    KindOfFile("contents", "the contents of a context binary (JSON)", (), _BINARY),
+    KindOfFile("config", "a QNN config file (JSON)", ("lint",)),
+    KindOfFile("result", "a result of qnnmem (JSON)", ("report", "diff")),
+    KindOfFile("trace", "a trace of qnnmem watch", ("report", "watch")),
+    KindOfFile("json", "JSON", ("lint", "doctor")),
+    KindOfFile("packed", "compressed data", ("doctor",), _NO_LOG),
+    KindOfFile("text", "text", ("doctor",)),
+    KindOfFile("npy", "a NumPy array", (), "the file contains inputs of a model; pass the model"),
+    KindOfFile("npz", "NumPy arrays", (), "the file contains inputs of a model; pass the model"),
+    KindOfFile("elf", "a shared library or a program (ELF)", ("plan", "prepare"), _TRUSTED),
+    KindOfFile("pe", "a library or a program for Windows", (), _NO_LIBRARY),
+    KindOfFile("macho", "a library or a program for macOS", (), _NO_LIBRARY),
+    KindOfFile("safetensors", "weights without a graph (safetensors)", (), _EXPORT),
+    KindOfFile("gguf", "weights for llama.cpp (GGUF)", (), "export the model itself to ONNX"),
+    KindOfFile("pytorch", "a PyTorch file", (), _EXPORT),
+    KindOfFile("pt2", "a program exported by PyTorch", (), _EXPORT),
+    KindOfFile("pte", "an ExecuTorch program", _HTP_VERBS),
+    KindOfFile("litert", "a TFLite model compiled for an NPU", _HTP_VERBS),
+    KindOfFile("litertlm", "a LiteRT-LM file", _HTP_VERBS),
+    KindOfFile("genie", "a Genie bundle", (*_HTP_VERBS, "lint", "doctor")),
+    KindOfFile("genai", "a folder of ONNX Runtime GenAI", (*_HTP_VERBS, "lint", "doctor")),
+    KindOfFile("keras", "a Keras or HDF5 file", (), _TENSORFLOW),
+    KindOfFile("saved_model", "a TensorFlow SavedModel", (), _TENSORFLOW),
+    KindOfFile("graphdef", "a TensorFlow graph", (), _TENSORFLOW),
+    KindOfFile("ort", "a model in ONNX Runtime's own format", (), "pass the .onnx file instead"),
+    KindOfFile("openvino", "an OpenVINO model", (), "pass the model that it was converted from"),
+    KindOfFile("coreml", "a Core ML model", (), "pass the model that it was converted from"),
+    KindOfFile("xml", "XML", (), "pass a model, a context binary or a log"),
+    KindOfFile("lfs", "a Git LFS pointer, not the file itself", (), "fetch it with git lfs pull"),
+    KindOfFile("html", "a web page", (), "download the file itself, not the page"),
+    KindOfFile("task", "a MediaPipe archive of TFLite models", _HTP_VERBS),
+    KindOfFile("zip", "a zip archive", ("doctor", *_HTP_VERBS)),
+    KindOfFile("tar", "a tar archive", ("doctor",), _NO_LOG),
+    KindOfFile("image", "an image", (), "pass a model, a context binary or a log"),
+    KindOfFile("pdf", "a PDF document", (), "pass a model, a context binary or a log"),
+    KindOfFile("binary", "binary data of unknown type", (), "pass the file that it was made from"),
+    KindOfFile("empty", "empty", (), "save or download the file again"),
 )
 KINDS = {kind.name: kind for kind in _TABLE}
 # Kinds of files and folders that contain context binaries; archives count only if they are named
@@ -194,7 +194,7 @@ def kinds_for(verb: str) -> tuple[str, ...]:
     return tuple(kind.name for kind in KINDS.values() if verb in kind.verbs)
 
 
-def wrong_kind(path: Path | str, kind: FileKind, why: str) -> LoadError:
+def wrong_kind(path: Path | str, kind: KindOfFile, why: str) -> LoadError:
     """Return the error about a file of the wrong kind; `why` is a relative clause."""
     if kind.name == "empty":
         return LoadError(path, "is empty")
@@ -215,7 +215,7 @@ def is_library(path: Path, *, trust: bool) -> bool:
     return True
 
 
-def kind_of_file(path: Path) -> FileKind:
+def kind_of_file(path: Path) -> KindOfFile:
     """Return the kind of a file or bundle folder."""
     if bundle := bundle_config(path):
         return KINDS[BUNDLES[bundle]]
@@ -240,7 +240,7 @@ def _holds(path: Path, size: int, wanted: bytes) -> bool:
     return any(wanted in read_range(path, start, _CHUNK) for start in starts)
 
 
-def kind_of_bytes(head: bytes) -> FileKind:
+def kind_of_bytes(head: bytes) -> KindOfFile:
     """Return the kind of a file from its first bytes."""
     return KINDS[_by_start(head) or _by_structure(head) or _by_protobuf(head) or _by_text(head)]
 

@@ -8,9 +8,9 @@
     shape     FoldedModel     ->  ShapedModel     a type for every tensor
     build     ShapedModel     ->  ir.Model
 
-To debug a wrong input size, look at resolve; a missing or wrong branch, fold; any other wrong
-shape, shape; a wrong view, constant or quantized tensor, build. A LoadError carries the name of its
-pass as `stage`; for open this is `resolve`.
+If an input has the wrong size, look at resolve. If a branch is missing or wrong, look at fold; if
+another shape is wrong, at shape; if a view, a constant or a quantized tensor is wrong, at build. A
+LoadError carries the name of its pass as `stage`; for open this is `resolve`.
 
 Each pass calls these modules, in order:
 
@@ -143,15 +143,15 @@ def weight_files(path: Path, folder: Path) -> dict[str, Path]:
     model = read(path)
     if _LOCATION.encode() not in model.blob:
         return {}  # decoding a large model takes seconds
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     for tensor in tensors(decode(model)):
         for entry in tensor.external_data if tensor.data_location == EXTERNAL else ():
-            if entry.key == _LOCATION and entry.value not in found:
+            if entry.key == _LOCATION and entry.value not in files:
                 try:
-                    found[entry.value] = file_below(folder, str(entry.value))
+                    files[entry.value] = file_below(folder, str(entry.value))
                 except Damaged as exc:
                     raise LoadError(path, f"a weight file {exc}") from None
-    return found
+    return files
 
 
 # Metadata property that names the backend for which `qnnmem fix` changed a model.
@@ -176,11 +176,10 @@ def other_backend_note(path: Path, backend: str) -> str:
         properties = read_guarded(path).proto.metadata_props
     except QnnMemError:
         return ""  # the verb reports the error itself
-    found = next((item.value for item in properties if item.key == _FIXED_FOR), "")
-    if found not in _BACKENDS or found == backend:
+    fixed_for = next((item.value for item in properties if item.key == _FIXED_FOR), "")
+    if fixed_for not in _BACKENDS or fixed_for == backend:
         return ""
-    own, other = _BACKENDS[found], _BACKENDS[backend]
     return (
-        f"{quote(path.name)} was made by qnnmem fix for {own}; it may need more memory on "
-        f"{other}: compare it with the original model"
+        f"{quote(path.name)} was made by qnnmem fix for {_BACKENDS[fixed_for]}; it may need more "
+        f"memory on {_BACKENDS[backend]}: compare it with the original model"
     )

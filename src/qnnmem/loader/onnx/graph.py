@@ -5,8 +5,9 @@ The queries accept both an `OnnxGraph` and a GraphProto inside a node.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from qnnmem.deadline import ask_deadline
@@ -72,27 +73,50 @@ def is_op(node: onnx.NodeProto, *types: str) -> bool:
 
 
 def is_quant(node: onnx.NodeProto, kind: str) -> bool:
-    """Return whether a node is a quantize or dequantize op, as `kind` says, in either domain."""
+    """Return whether a node is of this op type, QuantizeLinear or DequantizeLinear.
+
+    The node may be of the ONNX standard or of onnxruntime.
+    """
     return node.op_type == kind and node.domain in QUANT_DOMAINS
 
 
 def attribute(node: onnx.NodeProto, name: str) -> onnx.AttributeProto | None:
     """Return the attribute with a name; None if there is none."""
-    return next((found for found in node.attribute if found.name == name), None)
+    return next((item for item in node.attribute if item.name == name), None)
 
 
 def integer(node: onnx.NodeProto, name: str, default: int) -> int:
     """Return the value of an integer attribute, or the default."""
-    found = attribute(node, name)
-    return default if found is None else found.i
+    item = attribute(node, name)
+    return default if item is None else item.i
+
+
+def opset_of(model: onnx.ModelProto) -> int:
+    """Return the oldest version of the ONNX operator set that a model uses; 1 if it states none."""
+    versions = [item.version for item in model.opset_import if item.domain in ONNX_DOMAINS]
+    return int(min(versions, default=1))
 
 
 def bodies(node: onnx.NodeProto) -> Iterator[onnx.GraphProto]:
     """Yield the graphs inside a node, in attribute order."""
-    for found in node.attribute:
-        if found.HasField("g"):
-            yield found.g
-        yield from found.graphs
+    for item in node.attribute:
+        yield from attribute_graphs(item)
+
+
+def attribute_graphs(item: onnx.AttributeProto) -> Iterator[onnx.GraphProto]:
+    """Yield the graphs in an attribute."""
+    if item.HasField("g"):
+        yield item.g
+    yield from item.graphs
+
+
+def graphs_in(graph: AnyGraph) -> Iterator[AnyGraph]:
+    """Yield a graph and all bodies in it, at any depth."""
+    # The wire check bounded the depth, so plain recursion is safe.
+    yield graph
+    for node in graph.node:
+        for body in bodies(node):
+            yield from graphs_in(body)
 
 
 def with_bodies(node: onnx.NodeProto, graphs: Sequence[OnnxGraph]) -> onnx.NodeProto:
@@ -132,21 +156,26 @@ def defined(graph: AnyGraph) -> Iterator[str]:
         yield from (name for name in node.output if name)
 
 
-def all_names(graph: AnyGraph) -> Iterable[str]:
-    """Return every tensor name defined in a graph or its bodies."""
-    yield from defined(graph)
-    for node in graph.node:
-        for body in bodies(node):
-            yield from all_names(body)
+def all_names(graph: AnyGraph) -> Iterator[str]:
+    """Yield every tensor name defined in a graph or its bodies."""
+    for inner in graphs_in(graph):
+        yield from defined(inner)
+
+
+def unused_name(prefix: str, used: set[str]) -> str:
+    """Return the prefix with the first number that makes an unused name; add it to `used`."""
+    name = next(name for number in count(1) if (name := f"{prefix}{number}") not in used)
+    used.add(name)
+    return name
 
 
 def live(graph: AnyGraph) -> list[int]:
     """Return the indexes of nodes that an output depends on."""
     needed = {item.name for item in graph.output}
-    found = []
+    indexes = []
     for index in range(len(graph.node) - 1, -1, -1):
         node = graph.node[index]
         if not needed.isdisjoint(filter(None, node.output)):
             needed.update(reads(node))
-            found.append(index)
-    return found[::-1]
+            indexes.append(index)
+    return indexes[::-1]

@@ -12,9 +12,9 @@ from qnnmem.bounded_file import read_bytes
 from qnnmem.calibration import read_npy
 from qnnmem.deadline import ask_deadline
 from qnnmem.errors import FreeDimensions, LoadError, Setting, UsageError
-from qnnmem.loader.onnx.graph import OnnxGraph, all_names
+from qnnmem.loader.onnx.graph import OnnxGraph, all_names, bodies, integer
 from qnnmem.loader.onnx.tensor import DTYPES, STRING, check_shape, type_of
-from qnnmem.text import by_sizes, counted, nearest, plain_or_quoted, quote
+from qnnmem.text import by_sizes, counted, listed, nearest, plain_or_quoted, quote
 
 if TYPE_CHECKING:
     import numpy
@@ -43,13 +43,9 @@ def settings_of(fixed: Fixed) -> tuple[Setting, ...]:
     """Return the fixed sizes and values as settings."""
     return (
         *(Setting("dims", f"{name}={size}") for name, size in fixed.dims.items()),
-        *(Setting("shapes", _assignment(name, shape)) for name, shape in fixed.shapes.items()),
+        *(Setting("shapes", f"{name}={by_sizes(shape)}") for name, shape in fixed.shapes.items()),
         *(Setting("values", f"{name}={value_text(value)}") for name, value in fixed.values.items()),
     )
-
-
-def _assignment(name: str, shape: Sequence[int]) -> str:
-    return f"{name}={by_sizes(shape)}"
 
 
 def value_text(value: object) -> str:
@@ -74,12 +70,11 @@ def constant_input(item: onnx.ValueInfoProto, value: InputValue) -> onnx.TensorP
 
     elem = item.type.tensor_type.elem_type
     if elem == STRING or elem not in DTYPES:
-        what = "strings" if elem == STRING else f"element type {quote(elem)}"
-        raise UsageError(f"input {quote(item.name)} has {what}; no value can be set for it")
+        content = "strings" if elem == STRING else f"element type {quote(elem)}"
+        raise UsageError(f"input {quote(item.name)} has {content}; no value can be set for it")
     dtype = helper.tensor_dtype_to_np_dtype(elem)
-    sizes = _sizes(item)
-    given = _array(item.name, value, dtype)
-    shaped = _shaped(item.name, given, sizes, keeps_shape=_has_shape(value))
+    array = _array(item.name, value, dtype)
+    shaped = _shaped(item.name, array, _sizes(item), keeps_shape=_has_shape(value))
     tensor: onnx.TensorProto = numpy_helper.from_array(_converted(item.name, shaped, dtype))
     tensor.name = item.name
     return tensor
@@ -117,43 +112,43 @@ def _array(name: str, value: InputValue, dtype: numpy.dtype[Any]) -> NDArray[Any
             )
         return numpy.frombuffer(blob, dtype)
     try:
-        found = numpy.asarray(value)
+        array = numpy.asarray(value)
     except (ValueError, OverflowError):  # rows of different lengths
-        found = numpy.asarray(None)
-    if found.dtype.kind not in "biuf" and found.dtype != dtype:
+        array = numpy.asarray(None)
+    if array.dtype.kind not in "biuf" and array.dtype != dtype:
         raise UsageError(
             f"the value of {quote(name)} is {quote(value)}, which is not a number of a known type"
         )
-    if found.nbytes > MAX_VALUE_BYTES:
+    if array.nbytes > MAX_VALUE_BYTES:
         raise UsageError(f"the value of {quote(name)} takes more than {MAX_VALUE_BYTES:,} bytes")
-    return found
+    return array
 
 
 def _shaped(
-    name: str, given: NDArray[Any], sizes: list[int | None] | None, *, keeps_shape: bool
+    name: str, array: NDArray[Any], sizes: list[int | None] | None, *, keeps_shape: bool
 ) -> NDArray[Any]:
     """Return the elements in a shape that the input accepts; raise UsageError if there is none."""
     import numpy
 
     if sizes is None:
-        return given
-    words = by_sizes("?" if size is None else size for size in sizes)
-    if given.ndim == 0:
+        return array
+    declared = by_sizes("?" if size is None else size for size in sizes)
+    if array.ndim == 0:
         shape = [1 if size is None else size for size in sizes]
-        if math.prod(shape) * given.itemsize > MAX_VALUE_BYTES:
-            raise UsageError(f"the value of {quote(name)} is too large when repeated to {words}")
-        return numpy.full(shape, given)
-    fits = len(sizes) == given.ndim and all(
-        size in (None, own) for size, own in zip(sizes, given.shape, strict=True)
-    )
-    if fits:
-        return given
-    filled = _filled(sizes, given.size)
+        if math.prod(shape) * array.itemsize > MAX_VALUE_BYTES:
+            raise UsageError(f"the value of {quote(name)} is too large when repeated to {declared}")
+        return numpy.full(shape, array)
+    if len(sizes) == array.ndim and all(
+        size in (None, own) for size, own in zip(sizes, array.shape, strict=True)
+    ):
+        return array
+    filled = _filled(sizes, array.size)
     if filled is None or keeps_shape:
-        own = "x".join(map(str, given.shape))
-        what = f"shape {own}" if keeps_shape else counted(given.size, "element")
-        raise UsageError(f"the value of {quote(name)} has {what}, but the input's shape is {words}")
-    return given.reshape(filled)
+        form = f"shape {by_sizes(array.shape)}" if keeps_shape else counted(array.size, "element")
+        raise UsageError(
+            f"the value of {quote(name)} has {form}, but the input's shape is {declared}"
+        )
+    return array.reshape(filled)
 
 
 def _filled(sizes: Sequence[int | None], count: int) -> list[int] | None:
@@ -165,37 +160,28 @@ def _filled(sizes: Sequence[int | None], count: int) -> list[int] | None:
     return [count // known if size is None else size for size in sizes]
 
 
-def _converted(name: str, given: NDArray[Any], dtype: numpy.dtype[Any]) -> NDArray[Any]:
+def _converted(name: str, array: NDArray[Any], dtype: numpy.dtype[Any]) -> NDArray[Any]:
     """Return the numbers in the input's type; raise UsageError if they do not fit into it."""
     import numpy
 
-    kind, wanted = given.dtype.kind, _kind(dtype)
-    if kind == "b" and wanted != "bool":
+    is_bool = dtype.kind == "b"
+    if array.dtype.kind == "b" and not is_bool:
         raise UsageError(
             f"input {quote(name)} has type {dtype.name}, but its value is true or false"
         )
-    if wanted == "float":
-        with numpy.errstate(over="ignore"):
-            narrow = numpy.ascontiguousarray(given.astype(dtype))
-        if bool((numpy.isinf(narrow) & ~numpy.isinf(given)).any()):
-            raise UsageError(f"the value of {quote(name)} is too large for {dtype.name}")
-        return narrow
     with numpy.errstate(invalid="ignore", over="ignore"):
-        made = given.astype(dtype)
-        same = bool((made == given).all()) and not (kind == "f" and not numpy.isfinite(given).all())
-    if not same:
-        what = "true or false" if wanted == "bool" else f"whole numbers ({dtype.name})"
-        odd = given.reshape(-1)[~(made == given).reshape(-1)][:1]
-        shown = f", not {odd[0]!s}" if odd.size else ""
-        raise UsageError(f"input {quote(name)} needs {what}{shown}")
-    return numpy.ascontiguousarray(made)
-
-
-def _kind(dtype: numpy.dtype[Any]) -> str:
-    """Return the kind of a NumPy type: bool, int or float."""
-    if dtype.kind == "b":
-        return "bool"
-    return "int" if "int" in dtype.name else "float"
+        converted = numpy.ascontiguousarray(array.astype(dtype))
+    if not is_bool and "int" not in dtype.name:
+        if (numpy.isinf(converted) & ~numpy.isinf(array)).any():
+            raise UsageError(f"the value of {quote(name)} is too large for {dtype.name}")
+        return converted
+    same = converted == array
+    if not same.all() or (array.dtype.kind == "f" and not numpy.isfinite(array).all()):
+        need = "true or false" if is_bool else f"whole numbers ({dtype.name})"
+        wrong = array.reshape(-1)[~same.reshape(-1)][:1]
+        shown = f", not {wrong[0]!s}" if wrong.size else ""
+        raise UsageError(f"input {quote(name)} needs {need}{shown}")
+    return converted
 
 
 _SHOWN = 12
@@ -214,8 +200,8 @@ def fix_inputs(path: Path, graph: OnnxGraph, fixed: Fixed) -> FixedInputs:
     Raise an error that names the free dimensions if sizes are missing.
     """
     _check_settings(graph, fixed)
-    open_ones = _sized(path, graph.input, fixed)
-    valued = [item for item in open_ones if item.name in fixed.values]
+    sized = _sized(path, graph.input, fixed)
+    valued = [item for item in sized if item.name in fixed.values]
     constants = tuple(constant_input(item, fixed.values[item.name]) for item in valued)
     dims = _implied(graph.input, {t.name: tuple(t.dims) for t in constants}, fixed.dims)
     rest = tuple(item for item in graph.input if item.name not in fixed.values)
@@ -242,21 +228,22 @@ def _sized(
 def _implied(
     items: Iterable[onnx.ValueInfoProto],
     shapes: Mapping[str, tuple[int, ...]],
-    given: Mapping[str, int],
+    fixed: Mapping[str, int],
 ) -> dict[str, int]:
-    """Return the sizes of named dimensions, given or implied by an input's shape."""
-    found = dict(given)
+    """Return the sizes of named dimensions, fixed or implied by an input's shape."""
+    dims = dict(fixed)
     for item in items:
         shape = shapes.get(item.name, ())
         for dim, size in zip(dims_of(item), shape, strict=False):
-            if dim.dim_param and given.get(dim.dim_param, size) != size:
-                told = f"{quote(dim.dim_param)} is {given[dim.dim_param]}"
+            name = dim.dim_param
+            if name and fixed.get(name, size) != size:
                 raise UsageError(
-                    f"dimension {told}, but the shape of {quote(item.name)} gives {size}"
+                    f"dimension {quote(name)} is {fixed[name]}, but the shape of "
+                    f"{quote(item.name)} gives {size}"
                 )
-            if dim.dim_param:
-                found.setdefault(dim.dim_param, size)
-    return found
+            if name:
+                dims.setdefault(name, size)
+    return dims
 
 
 def _fixed(
@@ -267,9 +254,10 @@ def _fixed(
 ) -> onnx.ValueInfoProto:
     """Return a copy of an input with the sizes given for it."""
     if not item.type.HasField("tensor_type"):
-        kind = item.type.WhichOneof("value") or "no"
-        what = f"{kind.removesuffix('_type')} type"
-        raise LoadError(path, f"input {quote(item.name)} has {what}; only tensors are supported")
+        kind = (item.type.WhichOneof("value") or "no").removesuffix("_type")
+        raise LoadError(
+            path, f"input {quote(item.name)} has {kind} type; only tensors are supported"
+        )
     _check_elem(path, item)
     copy = type(item)()
     copy.CopyFrom(item)
@@ -286,9 +274,9 @@ def _check_elem(path: Path, item: onnx.ValueInfoProto) -> None:
     if elem == STRING:
         raise LoadError(path, f"input {quote(item.name)} holds strings; only numbers are supported")
     if elem not in DTYPES:
-        kind = quote(elem)
         raise LoadError(
-            path, (f"input {quote(item.name)} has element type {kind}, which is not supported")
+            path,
+            f"input {quote(item.name)} has element type {quote(elem)}, which is not supported",
         )
 
 
@@ -312,15 +300,11 @@ def _check_settings(graph: OnnxGraph, fixed: Fixed) -> None:
             raise UsageError(f"the shape given for {quote(name)} contains a negative size")
 
 
-def _unknown(what: str, name: str, known: Collection[str], have: str) -> UsageError:
+def _unknown(noun: str, name: str, known: Collection[str], have: str) -> UsageError:
     near = nearest(name, known)
     meant = "" if near is None else f"did you mean {quote(near)}? "
-    return UsageError(f"no {what} {quote(name)}; {meant}{have} {_listed(list(known))}")
-
-
-def _listed(names: list[str]) -> str:
-    shown = ", ".join(quote(name) for name in names[:_SHOWN]) or "none"
-    return f"{shown} and {len(names) - _SHOWN} more" if len(names) > _SHOWN else shown
+    names = listed([*map(quote, known)], _SHOWN) or "none"
+    return UsageError(f"no {noun} {quote(name)}; {meant}{have} {names}")
 
 
 def named_dims(graph: OnnxGraph | onnx.GraphProto) -> set[str]:
@@ -352,8 +336,8 @@ def free_axes(item: onnx.ValueInfoProto) -> list[int]:
     if not item.type.tensor_type.HasField("shape"):
         return [-1]
     return [
-        at
-        for at, dim in enumerate(dims_of(item))
+        axis
+        for axis, dim in enumerate(dims_of(item))
         if not dim.HasField("dim_value") or dim.dim_value < 0
     ]
 
@@ -362,12 +346,11 @@ def _free_words(inputs: Sequence[onnx.ValueInfoProto], free: Mapping[str, list[i
     words = []
     for item in inputs:
         dims = dims_of(item)
-        for at in free[item.name]:
-            if at < 0:
-                words.append(f"all axes (input {quote(item.name)})")
-            else:
-                name = plain_or_quoted(dims[at].dim_param, 40) or f"axis {at}"
-                words.append(f"{name} (input {quote(item.name)})")
+        for axis in free[item.name]:
+            name = "all axes"
+            if axis >= 0:
+                name = plain_or_quoted(dims[axis].dim_param, 40) or f"axis {axis}"
+            words.append(f"{name} (input {quote(item.name)})")
     if len(words) > _SHOWN:
         words[_SHOWN:] = [f"{len(words) - _SHOWN} more"]
     return words
@@ -382,7 +365,6 @@ _CARRIERS = (
     *("Tile", "Slice", "Split", "Concat", "Clip", "Gather"),
 )
 _SAME_SHAPE = ("DequantizeLinear", "Cast", "Identity")
-_GRAPH = 5  # AttributeProto.GRAPH
 
 
 def index_limits(
@@ -402,8 +384,8 @@ def index_limits(
                 limits[name] = min(rows, limits.get(name, rows))
         if node.op_type in _CARRIERS:
             carried = node.input if node.op_type == "Concat" else node.input[:1]
-            found = {origin for name in carried for origin in origins.get(name, ())}
-            origins.update((name, found) for name in node.output)
+            sources = {origin for name in carried for origin in origins.get(name, ())}
+            origins.update((name, sources) for name in node.output)
         if node.op_type in _SAME_SHAPE and node.input[0] in known:
             known[node.output[0]] = known[node.input[0]]
     return limits
@@ -422,25 +404,26 @@ def _rows(node: onnx.NodeProto, shape: Sequence[int] | None) -> int:
         return 0
     if node.op_type not in _BY_AXIS:
         return min(shape)
-    axis = next((item.i for item in node.attribute if item.name == "axis"), 0)
+    axis = integer(node, "axis", 0)
     return shape[axis] if -len(shape) <= axis < len(shape) else 0
 
 
 def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
     """Yield all nodes in order; nodes of bodies come before the node that owns them."""
     for node in graph.node:
-        for item in node.attribute:
-            if item.type == _GRAPH:
-                yield from _nodes(item.g)
+        for body in bodies(node):
+            yield from _nodes(body)
         yield node
 
 
 def _stated(graph: onnx.GraphProto) -> dict[str, Sequence[int]]:
-    found: dict[str, Sequence[int]] = {}
-    for item in (*graph.input, *graph.value_info):
-        found[item.name] = [size.dim_value for size in item.type.tensor_type.shape.dim]
-    found |= {tensor.name: list(tensor.dims) for tensor in graph.initializer}
+    """Return the shapes of tensors, as far as the graph states them."""
+    shapes: dict[str, Sequence[int]] = {
+        item.name: [size.dim_value for size in item.type.tensor_type.shape.dim]
+        for item in (*graph.input, *graph.value_info)
+    }
+    shapes |= {tensor.name: list(tensor.dims) for tensor in graph.initializer}
     for node in graph.node:
         if node.op_type == "Constant" and node.attribute and node.attribute[0].name == "value":
-            found[node.output[0]] = list(node.attribute[0].t.dims)
-    return found
+            shapes[node.output[0]] = list(node.attribute[0].t.dims)
+    return shapes

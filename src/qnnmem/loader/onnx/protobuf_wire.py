@@ -58,6 +58,8 @@ def check_wire(path: Path, blob: bytes) -> None:
 
 
 class _Scan:
+    """Walk over all messages of a file, which counts them and their bytes."""
+
     def __init__(self, blob: bytes) -> None:
         self.blob = blob
         self.messages = 0
@@ -72,8 +74,8 @@ class _Scan:
         stack = [self._children("Model", 0, len(self.blob))]
         while stack:
             ask_deadline()
-            found = next(stack[-1], None)
-            if found is None:
+            message = next(stack[-1], None)
+            if message is None:
                 stack.pop()
                 continue
             self.messages += 1
@@ -81,11 +83,11 @@ class _Scan:
                 raise Damaged(
                     f"contains more than {MAX_MESSAGES:,} protobuf messages, the limit for reading"
                 )
-            if found[0] == "Leaf":
+            if message[0] == "Leaf":
                 continue
             if len(stack) > MAX_DEPTH:
                 raise Damaged("contains graphs that are nested too deeply")
-            stack.append(self._children(*found))
+            stack.append(self._children(*message))
         if len(self.blob) - self.plain_bytes > MAX_STRUCTURE_BYTES:
             size = MAX_STRUCTURE_BYTES >> 20
             raise Damaged(

@@ -14,7 +14,7 @@ from qnnmem.loader.onnx.scope import CONTROL, RESHAPING, SHAPING, Scope
 from qnnmem.loader.onnx.tensor import DTYPES, STRING, OnnxType, check_shape
 from qnnmem.loader.onnx.trial import Trials, measure_types
 from qnnmem.loader.onnx.well_formed import first_foreign, foreign_op
-from qnnmem.text import by_sizes, quote
+from qnnmem.text import by_sizes, listed, quote
 
 if TYPE_CHECKING:
     import onnx
@@ -34,7 +34,7 @@ def check_scope(trials: Trials, scope: Scope) -> None:
             raise LoadError(trials.path, f"the body of {node.op_type} {who} cannot be examined")
         if not is_op(node, *CONTROL) and any(bodies(node)):
             raise LoadError(
-                trials.path, (f"op {quote(node.op_type)} contains a graph, which is not supported")
+                trials.path, f"op {quote(node.op_type)} contains a graph, which is not supported"
             )
         for name in filter(None, node.output):
             if name in scope.types and name not in scope.flow.const:
@@ -45,10 +45,11 @@ def check_scope(trials: Trials, scope: Scope) -> None:
 
 def _check_type(trials: Trials, node: onnx.NodeProto, name: str, kind: OnnxType) -> None:
     if kind.elem == STRING or kind.elem not in DTYPES:
-        what = "strings" if kind.elem == STRING else f"element type {kind.elem}"
-        who = quote(node.op_type)
+        content = "strings" if kind.elem == STRING else f"element type {kind.elem}"
         raise LoadError(
-            trials.path, f"tensor {quote(name)} of op {who} has {what}, which is not supported"
+            trials.path,
+            f"tensor {quote(name)} of op {quote(node.op_type)} has {content}, which is not "
+            "supported",
         )
     check_shape(trials.path, name, kind.shape or (), DTYPES[kind.elem])
 
@@ -96,31 +97,31 @@ class DependentShapes(LoadError):
     ) -> None:
         self.shapes = tuple(shapes)
         self.seen = seen  # placeholder shapes, so that later ops can be examined
-        first, is_one = self.shapes[0], len(self.shapes) == 1
-        what = f"the shape of {quote(first.name)}, output of {quote(first.operator)}, {first.why}"
-        if not is_one:
-            more = f" and {len(self.shapes) - _LISTED} more" if len(self.shapes) > _LISTED else ""
-            listed = ", ".join(map(str, self.shapes[:_LISTED]))
-            what = f"the shapes of {len(self.shapes)} tensors depend on the data: {listed}{more}"
-        state = f"set {'its largest shape' if is_one else 'their largest shapes'} with "
+        first, is_single = self.shapes[0], len(self.shapes) == 1
+        names = listed([*map(str, self.shapes)], _LISTED)
+        reason = f"the shapes of {len(self.shapes)} tensors depend on the data: {names}"
+        if is_single:
+            who = f"{quote(first.name)}, output of {quote(first.operator)}"
+            reason = f"the shape of {who}, {first.why}"
+        state = f"set {'its largest shape' if is_single else 'their largest shapes'} with "
         # For an If, the reason lists the shape of each branch; a trial run took only one branch, so
         # its shape is no suggestion.
         tried = {
-            one.name: seen[one.name]
-            for one in self.shapes
-            if one.largest is None and one.operator != "If" and one.name in seen
+            shape.name: seen[shape.name]
+            for shape in self.shapes
+            if shape.largest is None and shape.operator != "If" and shape.name in seen
         }
-        settings = [_setting(one.name, one.largest or tried.get(one.name)) for one in self.shapes]
+        settings = [_setting(s.name, s.largest or tried.get(s.name)) for s in self.shapes]
         cure = chain_words(first.by_value, state, spaced(settings))
         if tried:
-            which = "" if is_one else f"{len(tried)} of them "
+            which = "" if is_single else f"{len(tried)} of them "
             cure = chain_words(cure, f" ({which}measured in a trial run; real data may need more)")
-        super().__init__(path, what, cure=chain_words(cure, end))
+        super().__init__(path, reason, cure=chain_words(cure, end))
 
     def joined(self, later: DependentShapes) -> DependentShapes:
         """Return one error for the shapes of both errors."""
-        names = {one.name for one in self.shapes}
-        new = [one for one in later.shapes if one.name not in names]
+        names = {shape.name for shape in self.shapes}
+        new = [shape for shape in later.shapes if shape.name not in names]
         return DependentShapes(self.path, [*self.shapes, *new], {**self.seen, **later.seen})
 
     def blocked(self, error: QnnMemError) -> DependentShapes:
@@ -137,9 +138,9 @@ def _setting(name: str, shape: tuple[int, ...] | None) -> Setting:
 def refuse_dependent(trials: Trials, scope: Scope, names: Iterable[str]) -> None:
     """Raise DependentShapes if the shapes of some of these tensors depend on data."""
     flow = scope.flow
-    open_ones = [name for name in names if name in flow.culprit and name not in flow.pending]
-    if open_ones:
-        raise dependent_shapes(trials, scope, open_ones)
+    dependent = [name for name in names if name in flow.culprit and name not in flow.pending]
+    if dependent:
+        raise dependent_shapes(trials, scope, dependent)
 
 
 def dependent_shapes(trials: Trials, scope: Scope, names: Sequence[str]) -> DependentShapes:
@@ -150,7 +151,7 @@ def dependent_shapes(trials: Trials, scope: Scope, names: Sequence[str]) -> Depe
     names = [
         name
         for name in names
-        if all(one in scope.flow.const or scope.is_typed(one) for one in reads(makers[name]))
+        if all(read in scope.flow.const or scope.is_typed(read) for read in reads(makers[name]))
     ] or names[:1]
     shapes = [
         DependentShape(
@@ -162,7 +163,7 @@ def dependent_shapes(trials: Trials, scope: Scope, names: Sequence[str]) -> Depe
         )
         for name in names
     ]
-    known = {one.name: one.largest for one in shapes if one.largest is not None}
+    known = {shape.name: shape.largest for shape in shapes if shape.largest is not None}
     rest = [name for name in names if name not in known]
     return DependentShapes(trials.path, shapes, {**known, **_seen(trials, scope, rest)})
 
@@ -172,11 +173,13 @@ def _seen(trials: Trials, scope: Scope, names: Sequence[str]) -> dict[str, tuple
     if not names:
         return {}
     try:
-        found, _ = measure_types(trials, scope.graph, scope.types, names, scope.flow.const)
+        measured, _ = measure_types(trials, scope.graph, scope.types, names, scope.flow.const)
     except (ChildFailed, LoadError):
-        each = ([name] for name in names[:_LISTED] if len(names) > 1)
-        return {name: shape for one in each for name, shape in _seen(trials, scope, one).items()}
-    return {name: kind.shape for name, kind in found.items() if kind.shape is not None}
+        if len(names) == 1:
+            return {}
+        each = (_seen(trials, scope, [name]) for name in names[:_LISTED])
+        return {name: shape for seen in each for name, shape in seen.items()}
+    return {name: kind.shape for name, kind in measured.items() if kind.shape is not None}
 
 
 def _largest(scope: Scope, node: onnx.NodeProto) -> tuple[int, ...] | None:
@@ -197,7 +200,8 @@ def _valued(trials: Trials, scope: Scope, name: str) -> Words:
     if name not in scope.flow.culprit:
         return ""
     node = scope.graph.node[scope.flow.culprit[name]]
-    sources = [node.input[at] for at in SHAPING.get(node.op_type, ()) if at < len(node.input)]
+    positions = SHAPING.get(node.op_type, ())
+    sources = [node.input[at] for at in positions if at < len(node.input)]
     direct = next((s for s in sources if s in trials.inputs and s != node.input[0]), None)
     if direct is None:
         return ""
@@ -207,9 +211,9 @@ def _valued(trials: Trials, scope: Scope, name: str) -> Words:
 def unknown_shape(trials: Trials, scope: Scope, name: str, reason: str) -> LoadError:
     """Return the error about a shape that neither inference nor a trial run can find."""
     node = next((node for node in scope.graph.node if name in node.output), None)
-    strange = first_foreign(scope.graph.node[at] for at in live(scope.graph))
-    if strange is not None and (strange is node or quote(strange.domain)[1:-1] in reason):
-        return foreign_op(trials.path, strange)
+    foreign = first_foreign(scope.graph.node[index] for index in live(scope.graph))
+    if foreign is not None and (foreign is node or quote(foreign.domain)[1:-1] in reason):
+        return foreign_op(trials.path, foreign)
     who = f", output of {quote(node.op_type)}," if node is not None else ""
     return LoadError(
         trials.path, f"the shape of {quote(name)}{who} is unknown and a trial run failed: {reason}"

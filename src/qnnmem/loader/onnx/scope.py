@@ -15,14 +15,10 @@ if TYPE_CHECKING:
 CONTROL = ("If", "Loop", "Scan")
 # Ops that change only the shape of their first input.
 RESHAPING = ("Reshape", "Squeeze", "Unsqueeze", "Flatten")
-_RANDOM = {
-    "Bernoulli",
-    "Multinomial",
-    "RandomNormal",
-    "RandomNormalLike",
-    "RandomUniform",
-    "RandomUniformLike",
-}
+_RANDOM = (
+    *("Bernoulli", "Multinomial"),
+    *("RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike"),
+)
 _ALL = tuple(range(8))
 # Inputs whose values set the shape of an output.
 SHAPING = {
@@ -96,7 +92,7 @@ def analyse(graph: OnnxGraph, proven: Collection[str], examined: Collection[str]
 
 def is_deterministic(node: onnx.NodeProto) -> bool:
     """Return whether equal inputs always give equal outputs, including in bodies."""
-    if node.domain not in QUANT_DOMAINS or (node.op_type in _RANDOM and is_op(node, *_RANDOM)):
+    if node.domain not in QUANT_DOMAINS or is_op(node, *_RANDOM):
         return False
     if is_op(node, "Dropout") and len(node.input) > 2 and node.input[2]:
         return False
@@ -170,6 +166,10 @@ class Scope:
     def is_typed(self, name: str) -> bool:
         """Return whether element type and shape of a tensor are known."""
         return self.types.get(name, UNKNOWN).is_static
+
+    def is_own_const(self, name: str) -> bool:
+        """Return whether a tensor is a constant of this scope, not of the enclosing scope."""
+        return name in self.flow.const and name not in self.outer_const
 
     def are_const(self, names: Collection[str]) -> bool:
         """Return whether all these tensors are constants; empty names are ignored."""

@@ -12,7 +12,7 @@ from qnnmem.bounded_file import file_below, read_range
 from qnnmem.deadline import ask_deadline
 from qnnmem.errors import Damaged, LoadError
 from qnnmem.ir import DType, Tensor
-from qnnmem.loader.onnx.graph import bodies
+from qnnmem.loader.onnx.graph import attribute_graphs
 from qnnmem.text import quote
 from qnnmem.units import MAX_BYTES, MAX_RANK
 
@@ -89,6 +89,11 @@ def value_info(name: str, kind: OnnxType) -> onnx.ValueInfoProto:
     return info
 
 
+def stored_type(tensor: onnx.TensorProto) -> OnnxType:
+    """Return the type of a stored tensor."""
+    return OnnxType(tensor.data_type, tuple(tensor.dims))
+
+
 def check_shape(path: Path, name: str, shape: tuple[int, ...], dtype: DType) -> None:
     """Raise LoadError unless every dimension and the size are within bounds."""
     if len(shape) > MAX_RANK:
@@ -100,8 +105,6 @@ def check_shape(path: Path, name: str, shape: tuple[int, ...], dtype: DType) -> 
         raise LoadError(path, f"tensor {quote(name)} takes more than {MAX_BYTES:,} bytes")
 
 
-_INT64, _UINT32, _UINT64, _FLOAT64 = 7, 12, 13, 11
-_COMPLEX64, _COMPLEX128 = 14, 15
 # Types whose values in int32_data are bit patterns, not numbers.
 _PATTERNS = frozenset({DType.FLOAT16, DType.BFLOAT16, DType.FLOAT8})
 _TYPED = ("float_data", "int32_data", "string_data", "int64_data", "double_data", "uint64_data")
@@ -110,24 +113,24 @@ _ENTRIES = frozenset({"location", "offset", "length", "checksum"})
 _ADDRESS = "_ORT_MEM_ADDR_"
 
 
-def attributes_in(nodes: Iterable[onnx.NodeProto]) -> Iterator[onnx.AttributeProto]:
-    """Yield attributes of nodes and of all nodes in their bodies."""
-    # The wire check bounded the depth, so plain recursion is safe.
-    for node in nodes:
-        yield from node.attribute
-        for body in bodies(node):
-            yield from attributes_in(body.node)
-
-
-def model_attributes(model: onnx.ModelProto) -> Iterator[onnx.AttributeProto]:
+def _attributes(model: onnx.ModelProto) -> Iterator[onnx.AttributeProto]:
     """Yield every attribute in a model: in graphs, bodies, functions and their defaults."""
-    yield from attributes_in(model.graph.node)
+    yield from _with_inner(node.attribute for node in model.graph.node)
     for function in model.functions:
-        yield from attributes_in(function.node)
-        for default in function.attribute_proto:
-            yield default
-            for body in _graphs(default):
-                yield from attributes_in(body.node)
+        yield from _with_inner(node.attribute for node in function.node)
+        yield from _with_inner([function.attribute_proto])
+
+
+def _with_inner(
+    groups: Iterable[Iterable[onnx.AttributeProto]],
+) -> Iterator[onnx.AttributeProto]:
+    """Yield attributes, each before the attributes of the nodes in its graphs."""
+    # The wire check bounded the depth, so plain recursion is safe.
+    for group in groups:
+        for item in group:
+            yield item
+            for graph in attribute_graphs(item):
+                yield from _with_inner(node.attribute for node in graph.node)
 
 
 def count_tensors(graph: onnx.GraphProto) -> int:
@@ -140,18 +143,12 @@ def count_tensors(graph: onnx.GraphProto) -> int:
 def tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
     """Yield every stored tensor in a model, without the parts of sparse tensors."""
     yield from model.graph.initializer
-    for found in model_attributes(model):
-        if found.HasField("t"):
-            yield found.t
-        yield from found.tensors
-        for body in _graphs(found):
+    for item in _attributes(model):
+        if item.HasField("t"):
+            yield item.t
+        yield from item.tensors
+        for body in attribute_graphs(item):
             yield from body.initializer
-
-
-def _graphs(found: onnx.AttributeProto) -> Iterator[onnx.GraphProto]:
-    if found.HasField("g"):
-        yield found.g
-    yield from found.graphs
 
 
 def check_data(path: Path, model: onnx.ModelProto) -> None:
@@ -165,12 +162,14 @@ def check_data(path: Path, model: onnx.ModelProto) -> None:
 
 
 def _refuse_sparse(path: Path, model: onnx.ModelProto) -> None:
-    sparse = bool(model.graph.sparse_initializer)
-    for found in model_attributes(model):
-        sparse = sparse or found.HasField("sparse_tensor") or bool(found.sparse_tensors)
-        sparse = sparse or any(body.sparse_initializer for body in _graphs(found))
-    if sparse:
+    if model.graph.sparse_initializer or any(map(_is_sparse, _attributes(model))):
         raise LoadError(path, "contains sparse tensors, which are not supported")
+
+
+def _is_sparse(item: onnx.AttributeProto) -> bool:
+    if item.HasField("sparse_tensor") or item.sparse_tensors:
+        return True
+    return any(body.sparse_initializer for body in attribute_graphs(item))
 
 
 def check_stored(path: Path, tensor: onnx.TensorProto) -> None:
@@ -198,7 +197,9 @@ def check_stored(path: Path, tensor: onnx.TensorProto) -> None:
     if tensor.HasField("raw_data") and tensor.data_type != STRING:
         _expect(path, tensor.name, "bytes", len(tensor.raw_data), stored_bytes(tensor))
     else:
-        _expect(path, tensor.name, *_typed_count(tensor, math.prod(tensor.dims)))
+        field, count = _typed_field(tensor)
+        noun = "strings" if tensor.data_type == STRING else "values"
+        _expect(path, tensor.name, noun, len(getattr(tensor, field)), count)
         if dtype in _PATTERNS and not all(
             0 <= bits < 1 << dtype.bits for bits in tensor.int32_data
         ):
@@ -221,21 +222,16 @@ def _expect(path: Path, name: str, what: str, have: int, want: int) -> None:
         )
 
 
-def _typed_count(tensor: onnx.TensorProto, elements: int) -> tuple[str, int, int]:
-    kind = tensor.data_type
-    if kind == STRING:
-        return "strings", len(tensor.string_data), elements
-    if kind in (1, _COMPLEX64):
-        return "values", len(tensor.float_data), elements * (2 if kind == _COMPLEX64 else 1)
-    if kind in (_FLOAT64, _COMPLEX128):
-        return "values", len(tensor.double_data), elements * (2 if kind == _COMPLEX128 else 1)
-    if kind == _INT64:
-        return "values", len(tensor.int64_data), elements
-    if kind in (_UINT32, _UINT64):
-        return "values", len(tensor.uint64_data), elements
-    if DTYPES[kind].bits == 4:
-        return "values", len(tensor.int32_data), -(-elements // 2)
-    return "values", len(tensor.int32_data), elements
+def _typed_field(tensor: onnx.TensorProto) -> tuple[str, int]:
+    """Return the field that stores elements of the tensor's type, and the entries it must have."""
+    from onnx import helper
+
+    count, dtype = math.prod(tensor.dims), DTYPES.get(tensor.data_type)
+    if dtype in (DType.COMPLEX64, DType.COMPLEX128):
+        count *= 2
+    elif dtype is not None and dtype.bits == 4:
+        count = -(-count // 2)
+    return helper.tensor_dtype_to_field(tensor.data_type), count
 
 
 def _check_external(path: Path, tensor: onnx.TensorProto) -> None:
@@ -243,21 +239,18 @@ def _check_external(path: Path, tensor: onnx.TensorProto) -> None:
     if tensor.data_type == STRING:
         raise LoadError(path, f"{what} would contain strings, which an external file cannot store")
     need, entries = stored_bytes(tensor), _entries(path, tensor)
-    file = _file_of(path, tensor, entries)
-    offset, length = (_count(path, entries, key, what) for key in ("offset", "length"))
+    location, file = entries.get("location", ""), _file_of(path, tensor, entries)
+    offset = _count(path, entries, "offset", what) or 0
+    length = _count(path, entries, "length", what)
     if length is not None:
         _expect(path, tensor.name, "external bytes", length, need)
-    size = _size_of(path, file, what)
-    end = (offset or 0) + need
+    size, end = _size_of(path, file, what), offset + need
     if end > size:
-        short = quote(entries["location"])
-        raise LoadError(path, f"{what} ends at byte {end:,}, but {short} has only {size:,}")
+        raise LoadError(
+            path, f"{what} ends at byte {end:,}, but {quote(location)} has only {size:,}"
+        )
     del tensor.external_data[:]
-    for key, value in (
-        ("location", entries["location"]),
-        ("offset", offset or 0),
-        ("length", need),
-    ):
+    for key, value in (("location", location), ("offset", offset), ("length", need)):
         tensor.external_data.add(key=key, value=str(value))
 
 
@@ -271,7 +264,7 @@ def _entries(path: Path, tensor: onnx.TensorProto) -> dict[str, str]:
             raise LoadError(path, f"{_external(tensor)} has entry {quote(entry.key)} twice")
         if entry.key not in _ENTRIES:
             raise LoadError(
-                path, (f"{_external(tensor)} has entry {quote(entry.key)}, which is not supported")
+                path, f"{_external(tensor)} has entry {quote(entry.key)}, which is not supported"
             )
         entries[entry.key] = entry.value
     return entries
@@ -295,9 +288,8 @@ def _size_of(path: Path, file: Path, what: str) -> int:
     try:
         status = file.stat()
     except (OSError, ValueError) as exc:
-        name = quote(file.name)
         raise LoadError(
-            path, f"{what} is missing: {name} could not be opened next to the model"
+            path, f"{what} is missing: {quote(file.name)} could not be opened next to the model"
         ) from exc
     if not stat.S_ISREG(status.st_mode):
         raise LoadError(path, f"{what} is in {quote(file.name)}, which is not a regular file")
@@ -310,7 +302,7 @@ def _count(path: Path, entries: dict[str, str], key: str, what: str) -> int | No
         return None
     if not (text.isascii() and text.isdigit() and len(text) < 20):
         raise LoadError(
-            path, (f"{what} has {key} {quote(text)}, which is not a whole number of bytes")
+            path, f"{what} has {key} {quote(text)}, which is not a whole number of bytes"
         )
     return int(text)
 

@@ -7,17 +7,17 @@ models for these requests.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from qnnmem.child import REPLY_LIMIT, ChildProcess
 from qnnmem.errors import ChildFailed, ChildLost, LoadError, OutOfTime
-from qnnmem.loader.onnx.graph import ONNX_DOMAINS, AnyGraph, is_op, reads
+from qnnmem.loader.onnx.graph import AnyGraph, is_op, reads
 from qnnmem.loader.onnx.protobuf_wire import check_wire
 from qnnmem.loader.onnx.scope import CONTROL
-from qnnmem.loader.onnx.tensor import DTYPES, EXTERNAL, OnnxType, type_of, value_info
+from qnnmem.loader.onnx.tensor import DTYPES, EXTERNAL, OnnxType, stored_type, type_of, value_info
 from qnnmem.loader.onnx.trial_program import (
     RUNS,
     TRIES,
@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 # Limit for computed constants: real models need kilobytes, but a few nodes can request terabytes.
 MAX_COMPUTED = 256 << 20
 T = TypeVar("T", bound=WireMessage)
+M = TypeVar("M")
 
 
 class RunResult(NamedTuple):
@@ -63,30 +64,28 @@ class TrialChild(ChildProcess):
 
     def inline(self, model: onnx.ModelProto) -> onnx.ModelProto:
         """Return the model with its own functions inlined."""
-        import onnx
-
         _, reply = self._ask(Inline(), Done, model.SerializeToString())
-        check_wire(self._path, reply)  # nested calls can expand beyond any file size
-        inlined: onnx.ModelProto = _parse(onnx.ModelProto(), reply)
-        return inlined
+        return self._model(reply)  # nested calls can expand beyond any file size
 
     def optimise(self, model: onnx.ModelProto) -> onnx.ModelProto:
         """Return the model as onnxruntime optimises it before it selects execution providers."""
-        import onnx
-
         request = OptimiseBasic(self._path.parent.resolve())
         _, reply = self._ask(request, Done, model.SerializeToString(), MAX_COMPUTED)
+        return self._model(reply)
+
+    def _model(self, reply: bytes) -> onnx.ModelProto:
+        """Return the model in a reply after checking that it unpacks into bounded memory."""
+        import onnx
+
         check_wire(self._path, reply)
-        folded: onnx.ModelProto = _parse(onnx.ModelProto(), reply)
-        return folded
+        return _parse(onnx.ModelProto, reply)
 
     def infer(self, model: onnx.ModelProto) -> Sequence[onnx.ValueInfoProto]:
         """Return the types that shape inference finds."""
         import onnx
 
         _, reply = self._ask(Infer(), Done, model.SerializeToString())
-        graph: onnx.GraphProto = _parse(onnx.GraphProto(), reply)
-        return list(graph.value_info)
+        return list(_parse(onnx.GraphProto, reply).value_info)
 
     def run(
         self,
@@ -99,11 +98,11 @@ class TrialChild(ChildProcess):
         import onnx
 
         folder = self._path.parent.resolve()
-        asked = Run(folder, list(inputs), list(fetch), MAX_COMPUTED, runs)
-        outputs, reply = self._ask(asked, OutputTypes, model.SerializeToString(), MAX_COMPUTED)
-        found = list(_parse(onnx.GraphProto(), reply).initializer)
+        request = Run(folder, list(inputs), list(fetch), MAX_COMPUTED, runs)
+        outputs, reply = self._ask(request, OutputTypes, model.SerializeToString(), MAX_COMPUTED)
+        tensors = list(_parse(onnx.GraphProto, reply).initializer)
         width = len(fetch)
-        values = [found[start : start + width] for start in range(0, len(found), width)]
+        values = [tensors[start : start + width] for start in range(0, len(tensors), width)]
         return RunResult(values, outputs.types)
 
     def fold(
@@ -119,10 +118,10 @@ class TrialChild(ChildProcess):
         """
         import onnx
 
-        where = None if folder is None else folder.resolve()
-        asked = Fold(where, list(inputs), list(fetch), MAX_COMPUTED)
-        _, reply = self._ask(asked, Done, model.SerializeToString(), MAX_COMPUTED)
-        return list(_parse(onnx.GraphProto(), reply).initializer)
+        folder = None if folder is None else folder.resolve()
+        request = Fold(folder, list(inputs), list(fetch), MAX_COMPUTED)
+        _, reply = self._ask(request, Done, model.SerializeToString(), MAX_COMPUTED)
+        return list(_parse(onnx.GraphProto, reply).initializer)
 
     def order(
         self, model: onnx.ModelProto, inputs: Sequence[tuple[str, int, tuple[int, ...]]]
@@ -148,12 +147,12 @@ class TrialChild(ChildProcess):
         """
         import onnx
 
-        given = onnx.GraphProto(initializer=values).SerializeToString()
+        payload = onnx.GraphProto(initializer=values).SerializeToString()
         # With float inputs a run fails only because of sizes; integer inputs can also be indices
         # that are out of range.
         quick = 1 if all(item.dtype.startswith("float") for item in inputs) else 2
         tries = TRIES if thorough else TRIES[:quick]
-        return self._ask(AttemptRun(list(inputs), list(tries), watched), Attempted, given)[0]
+        return self._ask(AttemptRun(list(inputs), list(tries), watched), Attempted, payload)[0]
 
     def _ask(
         self, request: WireMessage, kind: type[T], payload: bytes, values: int = 0
@@ -164,31 +163,32 @@ class TrialChild(ChildProcess):
         except ChildLost as lost:
             if self.expired:
                 raise OutOfTime(self._path, str(lost), cure="set more shapes") from lost
-            reason = (
-                "usual reasons: an operator that onnxruntime does not support, large "
-                "shapes, a damaged file"
-            )
-            raise LoadError(self._path, f"{lost}; {reason}") from lost
+            raise LoadError(
+                self._path,
+                f"{lost}; usual reasons: an operator that onnxruntime does not support, large "
+                "shapes, a damaged file",
+            ) from lost
 
 
-def _parse(message: Any, blob: bytes) -> Any:
+def _parse(kind: Callable[[], M], blob: bytes) -> M:
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # no stubs
 
+    message: Any = kind()
     try:
         message.ParseFromString(blob)
     except DecodeError as exc:
         raise ChildFailed("it sent an unreadable reply") from exc
-    return message
+    return cast("M", message)
 
 
 _INT64 = 7
-# Shape operands are far smaller; larger weights only slow down inference.
+# Bytes of a constant from which inference gets only its type: tensors that set shapes are smaller.
 _HEAVY = 4096
 # Element types for which data can be generated.
-NUMPY = {
+_NUMPY = {
     elem: dtype.value for elem, dtype in DTYPES.items() if elem in {*range(1, 8), *range(9, 14)}
 }
-_ELEMS = {name: elem for elem, name in NUMPY.items()}
+_ELEMS = {name: elem for elem, name in _NUMPY.items()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,12 +201,6 @@ class Trials:
     stated: Mapping[str, tuple[int, ...]]  # shapes that the caller states for inner tensors
     declared: Mapping[str, OnnxType]  # types that the file declares for outputs of custom ops
     inputs: Collection[str] = ()  # inputs of the model, which a caller may give a value
-
-    @property
-    def opset(self) -> int:
-        """The oldest ONNX operator set version that the model uses."""
-        versions = (item.version for item in self.head.opset_import if item.domain in ONNX_DOMAINS)
-        return int(min(versions))
 
     def model(self, graph: onnx.GraphProto) -> onnx.ModelProto:
         """Return a model with this graph."""
@@ -230,16 +224,14 @@ def infer_types(
         if node is not None and quote(node.domain)[1:-1] in str(exc):
             raise foreign_op(trials.path, node) from exc
         raise LoadError(trials.path, f"shape inference rejects the model: {exc}") from exc
-    found: dict[str, OnnxType] = {}
+    types: dict[str, OnnxType] = {}
     for info in (*graph.input, *infos):
         kind = type_of(info)
         if kind is None:
             raise no_tensor(trials.path, info.name, graph.node)
-        found[info.name] = kind
-    for tensor in graph.initializer:
-        found[tensor.name] = OnnxType(tensor.data_type, tuple(tensor.dims))
-    found.update(known)
-    return found
+        types[info.name] = kind
+    types.update((tensor.name, stored_type(tensor)) for tensor in graph.initializer)
+    return types | dict(known)
 
 
 def measure_types(
@@ -258,15 +250,15 @@ def measure_types(
     small.output.extend(value_info(shape, OnnxType(_INT64, None)) for shape in fetch)
     for name in untyped:
         small.output.add(name=name)
-    result = trials.child.run(trials.model(small), _feeds(small), fetch, len(RUNS))
+    result = trials.child.run(trials.model(small), trial_inputs(small.input), fetch, len(RUNS))
     shapes = [[_ints(tensor) for tensor in run] for run in result.values]
-    found, unsteady = {}, set()
-    for at, name in enumerate(names):
+    measured, unsteady = {}, set()
+    for index, name in enumerate(names):
         elem = types[name].elem if name not in untyped else _elem(trials, name, result.types)
-        found[name] = OnnxType(elem, shapes[0][at])
-        if any(run[at] != shapes[0][at] for run in shapes):
+        measured[name] = OnnxType(elem, shapes[0][index])
+        if any(run[index] != shapes[0][index] for run in shapes):
             unsteady.add(name)
-    return found, unsteady
+    return measured, unsteady
 
 
 def _elem(trials: Trials, name: str, types: Mapping[str, str]) -> int:
@@ -274,7 +266,7 @@ def _elem(trials: Trials, name: str, types: Mapping[str, str]) -> int:
     elem = _ELEMS.get(TYPE_NAMES.get(text, ""))
     if elem is None:
         raise LoadError(
-            trials.path, (f"tensor {quote(name)} has type {quote(text)}, which is not supported")
+            trials.path, f"tensor {quote(name)} has type {quote(text)}, which is not supported"
         )
     return elem
 
@@ -288,34 +280,30 @@ def compute_values(
 ) -> dict[str, onnx.TensorProto]:
     """Return the values of constant tensors, computed in a trial run."""
     stored = {item.name: item for item in graph.initializer}
-    found = {name: stored[name] for name in names if name in stored}
+    values = {name: stored[name] for name in names if name in stored}
     rest = [name for name in names if name not in stored]
     if rest:
         small = cone(graph, rest, types, const)
         for name in rest:
             small.output.add(name=name)
-        result = trials.child.run(trials.model(small), _feeds(small), rest)
+        result = trials.child.run(trials.model(small), trial_inputs(small.input), rest)
         for name, tensor in zip(rest, result.values[0], strict=True):
             tensor.name = name
-            found[name] = tensor
-    return found
+            values[name] = tensor
+    return values
 
 
 def read_scalar(trials: Trials, tensor: onnx.TensorProto) -> int:
     """Return the single number in a stored integer or bool tensor."""
     from onnx import numpy_helper
 
-    where = quote(tensor.name)
+    who = f"tensor {quote(tensor.name)} controls a branch or loop but is not"
     if tensor.data_location == EXTERNAL or math.prod(tensor.dims) != 1:
-        raise LoadError(
-            trials.path, (f"tensor {where} controls a branch or loop but is not a stored scalar")
-        )
+        raise LoadError(trials.path, f"{who} a stored scalar")
     try:
         return int(numpy_helper.to_array(tensor).reshape(-1)[0])
     except (TypeError, ValueError) as exc:
-        raise LoadError(
-            trials.path, f"tensor {where} controls a branch or loop but is not a number"
-        ) from exc
+        raise LoadError(trials.path, f"{who} a number") from exc
 
 
 def _ints(tensor: onnx.TensorProto) -> tuple[int, ...]:
@@ -324,14 +312,15 @@ def _ints(tensor: onnx.TensorProto) -> tuple[int, ...]:
     return tuple(int(size) for size in numpy_helper.to_array(tensor))
 
 
-def _feeds(graph: onnx.GraphProto) -> list[TrialInput]:
-    feeds = []
-    for item in graph.input:
+def trial_inputs(items: Iterable[onnx.ValueInfoProto]) -> list[TrialInput]:
+    """Return inputs to fill with random data; raise ChildFailed if there is none for their type."""
+    inputs = []
+    for item in items:
         kind = type_of(item)
-        if kind is None or kind.shape is None or kind.elem not in NUMPY:
+        if kind is None or kind.shape is None or kind.elem not in _NUMPY:
             raise ChildFailed(f"no random data can be made for input {quote(item.name)}")
-        feeds.append(TrialInput(item.name, NUMPY[kind.elem], kind.shape))
-    return feeds
+        inputs.append(TrialInput(item.name, _NUMPY[kind.elem], kind.shape))
+    return inputs
 
 
 # Models for the child: a light one for shape inference, small ones for trial runs.
@@ -346,16 +335,17 @@ def light_graph(graph: AnyGraph, known: Mapping[str, OnnxType]) -> onnx.GraphPro
     for item in graph.output:  # without types: declared types may contradict inferred ones
         light.output.add(name=item.name)
     light.initializer.extend(_bare(item) for item in graph.initializer)
-    made = set()
+    control_outputs = set()
     for node in graph.node:
         if is_op(node, *CONTROL):
-            made.update(node.output)
+            control_outputs.update(node.output)
         elif is_op(node, "Constant") and node.ByteSize() > _HEAVY:
             light.node.append(_bare_constant(node))
         else:
             light.node.append(node)
     for name, kind in known.items():
-        (light.input if name in made else light.value_info).append(value_info(name, kind))
+        infos = light.input if name in control_outputs else light.value_info
+        infos.append(value_info(name, kind))
     return light
 
 
@@ -371,11 +361,11 @@ def _bare_constant(node: onnx.NodeProto) -> onnx.NodeProto:
     import onnx
 
     bare = onnx.NodeProto(op_type="Constant", output=node.output)
-    for found in node.attribute:
-        if found.HasField("t"):
-            bare.attribute.add(name=found.name, type=found.type).t.CopyFrom(_bare(found.t))
+    for item in node.attribute:
+        if item.HasField("t"):
+            bare.attribute.add(name=item.name, type=item.type).t.CopyFrom(_bare(item.t))
         else:
-            bare.attribute.append(found)
+            bare.attribute.append(item)
     return bare
 
 
@@ -393,9 +383,9 @@ def cone(
         if needed.isdisjoint(node.output):
             continue
         if is_op(node, "Shape", "Size") and node.output[0] in const:
-            settled = shape_as_number(node, types)
-            if settled is not None:
-                nodes.append(settled)
+            constant = shape_as_constant(node, types)
+            if constant is not None:
+                nodes.append(constant)
                 continue
         nodes.append(node)
         needed.update(reads(node))
@@ -405,7 +395,7 @@ def cone(
     return part
 
 
-def shape_as_number(node: onnx.NodeProto, types: Mapping[str, OnnxType]) -> onnx.NodeProto | None:
+def shape_as_constant(node: onnx.NodeProto, types: Mapping[str, OnnxType]) -> onnx.NodeProto | None:
     """Return a Constant in place of a Shape or Size node; None if the shape is unknown."""
     import onnx
     from onnx import helper
@@ -416,7 +406,7 @@ def shape_as_number(node: onnx.NodeProto, types: Mapping[str, OnnxType]) -> onnx
     if node.op_type == "Size":
         tensor = helper.make_tensor("", _INT64, [], [math.prod(kind.shape)])
     else:
-        bounds = {found.name: found.i for found in node.attribute}
+        bounds = {item.name: item.i for item in node.attribute}
         dims = kind.shape[bounds.get("start", 0) : bounds.get("end")]
         tensor = helper.make_tensor("", _INT64, [len(dims)], dims)
     constant = onnx.NodeProto(op_type="Constant", name=node.name, output=node.output)

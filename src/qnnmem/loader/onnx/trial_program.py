@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 from qnnmem.child import serve
-from qnnmem.quiet_onnxruntime import exact_session, import_onnxruntime
+from qnnmem.quiet_onnxruntime import exact_session, import_onnxruntime, optimised_model
 from qnnmem.text import quote, sentence
 from qnnmem.wire import Done, Frame, WireMessage
 
@@ -149,10 +149,10 @@ def infer(_request: Infer, payload: bytes) -> Frame[Done]:
 
     model = onnx.ModelProto.FromString(payload)
     inferred = onnx.shape_inference.infer_shapes(model, strict_mode=False, data_prop=True)
-    found = onnx.GraphProto()
-    found.value_info.extend(inferred.graph.value_info)
-    found.value_info.extend(inferred.graph.output)
-    return Done(), bytes(found.SerializeToString())
+    graph = onnx.GraphProto()
+    graph.value_info.extend(inferred.graph.value_info)
+    graph.value_info.extend(inferred.graph.output)
+    return Done(), bytes(graph.SerializeToString())
 
 
 def run(request: Run, payload: bytes) -> Frame[OutputTypes]:
@@ -189,19 +189,8 @@ def fold(request: Fold, payload: bytes) -> Frame[Done]:
 
 
 def optimise(request: OptimiseBasic, payload: bytes) -> Frame[Done]:
-    """Return the model that execution providers get, with constants and branches folded."""
-    import tempfile
-
-    level = import_onnxruntime().GraphOptimizationLevel.ORT_ENABLE_BASIC
-    with tempfile.TemporaryDirectory() as folder:
-        target = Path(folder, "optimised.onnx")
-        exact_session(
-            payload,
-            folder=request.folder,
-            graph_optimization_level=level,
-            optimized_model_filepath=str(target),
-        )
-        return Done(), target.read_bytes()
+    """Return the model that execution providers receive, with constants and branches folded."""
+    return Done(), optimised_model(payload, folder=request.folder)
 
 
 def open_session(request: Open, payload: bytes) -> Done:
@@ -219,8 +208,8 @@ def attempt(request: AttemptRun, payload: bytes) -> Attempted:
     import onnx
     from onnx import numpy_helper
 
-    given = onnx.GraphProto.FromString(payload).initializer
-    values = {tensor.name: numpy_helper.to_array(tensor) for tensor in given}
+    tensors = onnx.GraphProto.FromString(payload).initializer
+    values = {tensor.name: numpy_helper.to_array(tensor) for tensor in tensors}
     failures = []
     for kind in request.tries:
         feeds = values | {item.name: _feed(kind, item) for item in request.inputs}
@@ -242,9 +231,9 @@ def _packed(values: list[Any], most: int) -> bytes:
     import onnx
     from onnx import numpy_helper
 
-    odd = next((value for value in values if not isinstance(value, numpy.ndarray)), None)
-    if odd is not None:
-        raise TypeError(f"a value is {quote(odd)}, not a tensor")
+    for value in values:
+        if not isinstance(value, numpy.ndarray):
+            raise TypeError(f"a value is {quote(value)}, not a tensor")
     size = sum(value.nbytes for value in values)
     if size > most:
         raise ValueError(f"the values take {size:,} bytes, over the limit of {most:,}")
@@ -279,11 +268,12 @@ def order(request: Order, payload: bytes) -> NodeOrder:
         else:
             return NodeOrder([], {}, sentence(failure))
         events = json.loads(Path(session.end_profiling()).read_text("utf-8"))
-    ending = "_kernel_time"
-    ran = sorted((e["ts"], at) for at, e in enumerate(events) if e["name"].endswith(ending))
+    suffix = "_kernel_time"
+    kernels = [event for event in events if event["name"].endswith(suffix)]
+    kernels.sort(key=lambda event: event["ts"])
     names = [output.name for output in session.get_outputs()]
     shapes = {name: value.shape for name, value in zip(names, values, strict=True)}
-    return NodeOrder([events[at]["name"].removesuffix(ending) for _, at in ran], shapes)
+    return NodeOrder([event["name"].removesuffix(suffix) for event in kernels], shapes)
 
 
 def _runs(session: Any, request: Run) -> list[list[Any]]:

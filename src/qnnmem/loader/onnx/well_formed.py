@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from qnnmem.deadline import ask_deadline
 from qnnmem.errors import LoadError
-from qnnmem.loader.onnx.graph import ONNX_DOMAINS, AnyGraph, bodies, live, reads
+from qnnmem.loader.onnx.graph import ONNX_DOMAINS, AnyGraph, bodies, graphs_in, live, reads
 from qnnmem.text import quote
 
 if TYPE_CHECKING:
@@ -26,11 +26,11 @@ def check_graphs(path: Path, graph: onnx.GraphProto) -> None:
     The caller owns the message, which it has just decoded.
     """
     nodes = 0
-    for one in graphs_in(graph):
-        nodes += len(one.node)
+    for inner in graphs_in(graph):
+        nodes += len(inner.node)
         if nodes > MAX_NODES:
             raise LoadError(path, f"has more than {MAX_NODES:,} nodes, the limit for planning")
-        _check_names(path, one)
+        _check_names(path, inner)
     sort_nodes(path, graph)
 
 
@@ -39,18 +39,17 @@ def check_expansion(path: Path, model: onnx.ModelProto) -> None:
 
     The nodes are counted without expansion: thirty functions of two calls each expand to a billion.
     """
-    functions = {_called(one): one for one in model.functions}
+    functions = {_key_of(function): function for function in model.functions}
     sizes: dict[_Key, int] = {}
     for start in functions:
         if start in sizes:
             continue
-        walk = {
-            start: _calls(functions[start].node)
-        }  # functions that are being counted, outermost first
+        # The functions that are being counted, outermost first.
+        walk = {start: _calls(functions[start].node)}
         while walk:
             ask_deadline()
             key, calls = next(reversed(walk.items()))
-            called = next((one for one in calls if one in functions and one not in sizes), None)
+            called = next((call for call in calls if call in functions and call not in sizes), None)
             if called is None:
                 sizes[key] = _expanded(functions[key].node, sizes)
                 del walk[key]
@@ -60,11 +59,14 @@ def check_expansion(path: Path, model: onnx.ModelProto) -> None:
             else:
                 walk[called] = _calls(functions[called].node)
     if _expanded(model.graph.node, sizes) > MAX_NODES:
-        what = f"has more than {MAX_NODES:,} nodes after its functions are expanded"
-        raise LoadError(path, f"{what}, over the limit for planning")
+        raise LoadError(
+            path,
+            f"has more than {MAX_NODES:,} nodes after its functions are expanded, over the limit "
+            "for planning",
+        )
 
 
-def _called(entry: onnx.NodeProto | onnx.FunctionProto) -> _Key:
+def _key_of(entry: onnx.NodeProto | onnx.FunctionProto) -> _Key:
     """Return the key of the function that a node calls or that a function defines."""
     name = entry.op_type if hasattr(entry, "op_type") else entry.name
     return entry.domain, name, entry.overload
@@ -72,7 +74,7 @@ def _called(entry: onnx.NodeProto | onnx.FunctionProto) -> _Key:
 
 def _calls(nodes: Iterable[onnx.NodeProto]) -> Iterator[_Key]:
     for node in nodes:
-        yield _called(node)
+        yield _key_of(node)
         for body in bodies(node):
             yield from _calls(body.node)
 
@@ -82,16 +84,7 @@ def _expanded(nodes: Iterable[onnx.NodeProto], sizes: Mapping[_Key, int]) -> int
     return min(MAX_NODES + 1, sum(sizes.get(called, 1) for called in _calls(nodes)))
 
 
-def graphs_in(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    """Yield a graph and all bodies in it, at any depth."""
-    # The wire check bounded the depth, so plain recursion is safe.
-    yield graph
-    for node in graph.node:
-        for body in bodies(node):
-            yield from graphs_in(body)
-
-
-def _check_names(path: Path, graph: onnx.GraphProto) -> None:
+def _check_names(path: Path, graph: AnyGraph) -> None:
     if not all(isinstance(text, str) for text in _texts(graph)):
         # protobuf returns bytes for a name that is not valid UTF-8
         raise LoadError(path, "contains names that are not text; the file is damaged")
@@ -113,14 +106,14 @@ def _check_names(path: Path, graph: onnx.GraphProto) -> None:
         raise LoadError(path, f"tensor {quote(twice)} is defined twice")
 
 
-def _texts(graph: onnx.GraphProto) -> Iterator[object]:
+def _texts(graph: AnyGraph) -> Iterator[object]:
     for item in (*graph.input, *graph.output, *graph.initializer):
         yield item.name
     for item in graph.input:
         yield from (dim.dim_param for dim in item.type.tensor_type.shape.dim)
     for node in graph.node:
         yield from (node.name, node.op_type, node.domain, *node.input, *node.output)
-        yield from (found.name for found in node.attribute)
+        yield from (item.name for item in node.attribute)
 
 
 def sort_nodes(path: Path, graph: onnx.GraphProto, outer: Iterable[str] = ()) -> None:
@@ -128,9 +121,7 @@ def sort_nodes(path: Path, graph: onnx.GraphProto, outer: Iterable[str] = ()) ->
     available = {*outer, *(item.name for item in (*graph.input, *graph.initializer))}
     # Sequences and maps get their own error, not one about a missing producer.
     available.update(item.values.name for item in graph.sparse_initializer)
-    maker: dict[str, int] = {}
-    for index, node in enumerate(graph.node):
-        maker.update((name, index) for name in node.output if name)
+    maker = {name: at for at, node in enumerate(graph.node) for name in node.output if name}
     order = _order(path, graph, available, maker)
     if order != list(range(len(order))):
         nodes = [type(graph.node[0]).FromString(graph.node[i].SerializeToString()) for i in order]
@@ -177,7 +168,8 @@ def _order(
     return order
 
 
-# Domains whose output shapes onnx or onnxruntime infer; LPAI windows are rewritten as ONNX.
+# Domains with operators whose output shapes onnx or onnxruntime infer. Operators of qti_aisw, the
+# windows of LPAI, are rewritten as ONNX operators.
 _KNOWN = (*ONNX_DOMAINS, "ai.onnx.ml", "ai.onnx.preview.training", "com.microsoft", "qti_aisw")
 _WAYS_OUT = {
     "ZipMap": "remove it at export with the skl2onnx option zipmap=False",
@@ -221,15 +213,15 @@ def check_outputs(path: Path, graph: AnyGraph) -> None:
     """Raise LoadError for outputs that are not tensors, before sizes are requested."""
     for item in graph.output:
         kind = item.type.WhichOneof("value")
-        made = next((node for node in graph.node if item.name in node.output), None)
-        zipped = made is not None and made.op_type == "ZipMap" and made.domain == "ai.onnx.ml"
+        maker = next((node for node in graph.node if item.name in node.output), None)
+        zipped = maker is not None and maker.op_type == "ZipMap" and maker.domain == "ai.onnx.ml"
         if zipped or kind not in (None, "tensor_type"):
             raise no_tensor(path, item.name, graph.node)
 
 
 def check_foreign(path: Path, graph: AnyGraph, declared: Collection[str]) -> None:
     """Raise LoadError for custom operators whose output types the file does not declare."""
-    for at in live(graph):
-        node = graph.node[at]
+    for index in live(graph):
+        node = graph.node[index]
         if is_foreign(node) and not all(name in declared for name in node.output if name):
             raise foreign_op(path, node)

@@ -284,7 +284,7 @@ def _left_control(
     switches = find_open_inputs(OnnxGraph.of(model.graph)).switches
     if is_op(node, "If") and switches:
         switch = switches[0]
-        value = str(switch.value(switch.worth[0])).lower()
+        value = str(switch.value(switch.candidates[0])).lower()
         given = Setting("values", f"{switch.input}={value}")
         return (f"{what}fix the input that decides the branch, e.g. with ", given)
     if is_op(node, "If"):

@@ -33,13 +33,11 @@ from qnnmem.loader.onnx.passes.shape import ShapedModel
 from qnnmem.loader.onnx.scope import CONTROL, RESHAPING, SHAPING, Scope, is_deterministic
 from qnnmem.loader.onnx.tensor import DTYPES, STRING, stored_bytes
 from qnnmem.loader.onnx.well_formed import is_foreign
-from qnnmem.text import by_sizes, quote
+from qnnmem.text import by_sizes, listed, quote
 
 if TYPE_CHECKING:
     import onnx
 
-    from qnnmem.loader.onnx.graph import OnnxGraph
-    from qnnmem.loader.onnx.scope import Scope
     from qnnmem.loader.onnx.tensor import OnnxType
 
 
@@ -63,15 +61,13 @@ class Group:
 def group(graph: OnnxGraph, alive: Collection[int], const: Collection[str]) -> list[Group]:
     """Return each live, non-constant node with the quantization nodes folded into it."""
     folding = _Folding(graph, alive, const)
-    groups = [
-        folding.group(index)
-        for index in folding.active
-        if index not in folding.quantize and index not in folding.dequantize
-    ]
-    return groups
+    folded = folding.quantize | folding.dequantize
+    return [folding.group(index) for index in folding.active if index not in folded]
 
 
 class _Folding:
+    """The live nodes of a graph that are not constant, and those that fold into their neighbour."""
+
     def __init__(self, graph: OnnxGraph, alive: Collection[int], const: Collection[str]) -> None:
         self.nodes = list(graph.node)
         self.const = const
@@ -93,13 +89,13 @@ class _Folding:
     def group(self, index: int) -> Group:
         """Return a node with the quantize and dequantize nodes folded into it."""
         node = self.nodes[index]
-        found = Group(node, [], [], index=index)
+        group = Group(node, [], [], index=index)
         for name in reads(node):
-            found.inputs.extend(self._read(name, found.before))
+            group.inputs.extend(self._read(name, group.before))
         for name in filter(None, node.output):
-            found.outputs.append(self._written(name, found))
-        found.inputs = list(dict.fromkeys(found.inputs))
-        return found
+            group.outputs.append(self._written(name, group))
+        group.inputs = list(dict.fromkeys(group.inputs))
+        return group
 
     def _read(self, name: str, before: list[int]) -> list[str]:
         maker = self.maker.get(name)
@@ -111,13 +107,13 @@ class _Folding:
         before.append(maker)
         return reads(self.nodes[maker])
 
-    def _written(self, name: str, found: Group) -> str:
+    def _written(self, name: str, group: Group) -> str:
         readers = self.readers.get(name, [])
         if len(readers) != 1 or readers[0] not in self.quantize:
             return name
         quantize = self.nodes[readers[0]]
-        found.after.append(readers[0])
-        found.inputs.extend(filter(None, quantize.input[1:]))
+        group.after.append(readers[0])
+        group.inputs.extend(filter(None, quantize.input[1:]))
         return str(quantize.output[0])
 
     def _is_folded_away(self, index: int) -> bool:
@@ -143,19 +139,14 @@ class _Folding:
             return False
         # This node must be the only reader, through its data input: scale and zero point are
         # constants.
-        return self.readers[name] == [index] and is_real(self.nodes[maker])
+        return self.readers[name] == [index] and not is_quant(self.nodes[maker], "QuantizeLinear")
 
 
-def is_real(node: onnx.NodeProto) -> bool:
-    """Return whether a quantize node can be folded into this node."""
-    return not is_quant(node, "QuantizeLinear")
-
-
-def same_scale(graph: OnnxGraph, found: Group, types: Mapping[str, OnnxType]) -> bool:
+def _same_scale(graph: OnnxGraph, group: Group, types: Mapping[str, OnnxType]) -> bool:
     """Return whether the dequantize and quantize nodes of a group cancel each other exactly."""
-    if len(found.before) != 1 or len(found.after) != 1:
+    if len(group.before) != 1 or len(group.after) != 1:
         return False
-    before, after = graph.node[found.before[0]], graph.node[found.after[0]]
+    before, after = graph.node[group.before[0]], graph.node[group.after[0]]
     names = [*before.input[1:3], *after.input[1:3]]
     # Scales per axis depend on the axis, which the op between the two nodes may move.
     if before.attribute or after.attribute or any(types[name].shape for name in names if name):
@@ -191,31 +182,28 @@ ELEMENTWISE = frozenset((*_UNARY, *_BINARY))
 @stage("build")
 def build(model: ShapedModel) -> Model:
     """Return the `ir.Model`, named after its file."""
-    made = _build(model.resolved.path.stem, model.scope, _notes(model))
-    check_model(model.resolved.path, made)
-    given = model.resolved
-    holds_for = inputs_it_holds_for(given.graph, model.scope, given.valued, given.stated)
-    return replace(made, assumed=unknown_inside(_foreign(model)), holds_for=tuple(holds_for))
+    resolved = model.resolved
+    built = _build(resolved.path.stem, model.scope, _notes(model))
+    check_model(resolved.path, built)
+    holds_for = inputs_it_holds_for(resolved.graph, model.scope, resolved.valued, resolved.stated)
+    return replace(built, assumed=unknown_inside(_foreign(model)), holds_for=tuple(holds_for))
 
 
 def _foreign(model: ShapedModel) -> list[str]:
     """Return the types of live custom operators in a model and its bodies."""
-    return [
-        scope.graph.node[at].op_type
-        for scope in model.scope.with_bodies()
-        for at in live(scope.graph)
-        if is_foreign(scope.graph.node[at])
-    ]
+    graphs = [scope.graph for scope in model.scope.with_bodies()]
+    nodes = (graph.node[index] for graph in graphs for index in live(graph))
+    return [node.op_type for node in nodes if is_foreign(node)]
 
 
 def _notes(model: ShapedModel) -> Iterator[str]:
     yield from model.notes
     stated = model.resolved.stated
     scopes = list(model.scope.with_bodies())
-    measured = sum(len(one.measured.keys() - stated.keys()) for one in scopes)
+    measured = sum(len(scope.measured.keys() - stated.keys()) for scope in scopes)
     if measured:
         yield f"shapes measured in a trial run: {measured}"
-    declared = [name for one in scopes for name in sorted(one.declared)]
+    declared = [name for scope in scopes for name in sorted(scope.declared)]
     if declared:
         yield (
             f"shapes taken from the file without verification: {len(declared)} "
@@ -225,8 +213,8 @@ def _notes(model: ShapedModel) -> Iterator[str]:
         sizes = model.scope.types[name].shape or ()
         # If input sizes differ from the file's, output sizes differ from the declared ones too.
         if _contradicts(declared_sizes, sizes, rank_only=bool(stated)):
-            said = by_sizes(size or "?" for size in declared_sizes)
-            yield f"output {quote(name)} is declared as {said} but has shape {by_sizes(sizes)}"
+            shape = by_sizes(size or "?" for size in declared_sizes)
+            yield f"output {quote(name)} is declared as {shape} but has shape {by_sizes(sizes)}"
 
 
 def _contradicts(declared: Sequence[int], sizes: Sequence[int], *, rank_only: bool) -> bool:
@@ -234,7 +222,7 @@ def _contradicts(declared: Sequence[int], sizes: Sequence[int], *, rank_only: bo
     if len(declared) != len(sizes):
         return True
     pairs = zip(declared, sizes, strict=True)
-    return not rank_only and any(said and said != size for said, size in pairs)
+    return not rank_only and any(wanted and wanted != size for wanted, size in pairs)
 
 
 def _build(name: str, scope: Scope, notes: Iterable[str] = ()) -> Model:
@@ -249,17 +237,14 @@ def _build(name: str, scope: Scope, notes: Iterable[str] = ()) -> Model:
     outputs = tuple(dict.fromkeys(item.name for item in graph.output))
     inputs = tuple(item.name for item in graph.input)
     used = {*outputs, *(source for index in alive for source in reads(graph.node[index]))}
-    ops = [
-        *_constant_outputs(scope, outputs),
-        *(_op(scope, found, used) for found in group(graph, alive, scope.flow.const)),
-    ]
-    made = {*inputs, *(result for op in ops for result in op.outputs)}
+    groups = group(graph, alive, scope.flow.const)
+    ops = [*_constant_outputs(scope, outputs), *(_op(scope, item, used) for item in groups)]
+    results = [result for op in ops for result in op.outputs]
+    made = {*inputs, *results}
     # Constants are tensors that steps read, but that neither a step nor the caller makes.
     read = dict.fromkeys(source for op in ops for source in op.inputs if source not in made)
-    constants = tuple(
-        source for source in read if source in scope.flow.const and source not in scope.outer_const
-    )
-    own = [*inputs, *constants, *outputs, *(result for op in ops for result in op.outputs)]
+    constants = tuple(filter(scope.is_own_const, read))
+    own = (*inputs, *constants, *outputs, *results)
     tensors = {item: _tensor(scope, item) for item in own if item in made or item in read}
     return Model(
         name=name,
@@ -295,11 +280,9 @@ def _computed_notes(graph: OnnxGraph, constants: Sequence[Tensor]) -> Iterator[s
 
 
 def _dead(scope: Scope, alive: Iterable[int]) -> int:
-    left_out = set(range(len(scope.graph.node))) - set(alive)
-    return sum(
-        not all(name in scope.flow.const for name in scope.graph.node[index].output)
-        for index in left_out
-    )
+    """Return the number of dead nodes, without those that compute constants."""
+    dead = set(range(len(scope.graph.node))) - set(alive)
+    return sum(not scope.flow.const.issuperset(scope.graph.node[index].output) for index in dead)
 
 
 def _tensor(scope: Scope, name: str) -> Tensor:
@@ -327,33 +310,31 @@ def _constant_outputs(scope: Scope, outputs: Iterable[str]) -> list[Op]:
 
     The sources of a step are all nodes that compute its constant.
     """
-    wanted = [
-        name for name in outputs if name in scope.flow.const and name not in scope.outer_const
-    ]
-    if not wanted:
-        return []
-    maker = {name: at for at, node in enumerate(scope.graph.node) for name in node.output if name}
+    wanted = list(filter(scope.is_own_const, outputs))
+    nodes = scope.graph.node if wanted else ()
+    makers = {name: index for index, node in enumerate(nodes) for name in node.output if name}
     return [
-        Op(name, "Constant", (), (name,), sources=_makers(scope.graph, maker, name))
+        Op(name, "Constant", (), (name,), sources=_sources(scope.graph, makers, name))
         for name in wanted
     ]
 
 
-def _makers(graph: OnnxGraph, maker: Mapping[str, int], name: str) -> tuple[int, ...]:
-    found: set[int] = set()
+def _sources(graph: OnnxGraph, makers: Mapping[str, int], name: str) -> tuple[int, ...]:
+    """Return the indexes of the nodes that a tensor depends on, in order."""
+    indexes: set[int] = set()
     stack = [name]
     while stack:
-        at = maker.get(stack.pop())
-        if at is not None and at not in found:
-            found.add(at)
-            stack.extend(reads(graph.node[at]))
-    return tuple(sorted(found))
+        index = makers.get(stack.pop())
+        if index is not None and index not in indexes:
+            indexes.add(index)
+            stack.extend(reads(graph.node[index]))
+    return tuple(sorted(indexes))
 
 
-def _op(scope: Scope, found: Group, used: set[str]) -> Op:
-    node = found.node
-    effect = _effect(scope, found, used)
-    outputs = found.outputs
+def _op(scope: Scope, group: Group, used: set[str]) -> Op:
+    node = group.node
+    effect = _effect(scope, group, used)
+    outputs = group.outputs
     if effect is Effect.VIEW:
         outputs = outputs[:1]  # the unread mask of Dropout
     control = is_op(node, *CONTROL)
@@ -362,22 +343,22 @@ def _op(scope: Scope, found: Group, used: set[str]) -> Op:
     return Op(
         name=label,
         type=node.op_type,
-        inputs=tuple(found.inputs),
+        inputs=tuple(group.inputs),
         outputs=tuple(outputs),
         effect=effect,
-        sources=found.sources,
+        sources=group.sources,
         bodies=tuple(_build(body.graph.name or label, body) for body in inner),
         repeats=is_op(node, "Loop", "Scan"),
     )
 
 
-def _effect(scope: Scope, found: Group, used: set[str]) -> Effect:
-    node = found.node
+def _effect(scope: Scope, group: Group, used: set[str]) -> Effect:
+    node = group.node
     if _is_view(scope, node, used):
-        folded = bool(found.before or found.after)
-        exact = not folded or same_scale(scope.graph, found, scope.types)
+        folded = bool(group.before or group.after)
+        exact = not folded or _same_scale(scope.graph, group, scope.types)
         return Effect.VIEW if exact else Effect.COMPUTE
-    if is_op(node, *ELEMENTWISE) and _may_overwrite(scope, found):
+    if is_op(node, *ELEMENTWISE) and _may_overwrite(scope, group):
         return Effect.ELEMENTWISE
     return Effect.COMPUTE
 
@@ -393,7 +374,7 @@ def _is_view(scope: Scope, node: onnx.NodeProto, used: set[str]) -> bool:
     return is_op(node, *_VIEWS)
 
 
-def _may_overwrite(scope: Scope, found: Group) -> bool:
+def _may_overwrite(scope: Scope, group: Group) -> bool:
     """Return True if the output can safely overwrite every input of the same size in bytes.
 
     Each such input must have as many elements as the output. A small broadcast input can have as
@@ -401,15 +382,15 @@ def _may_overwrite(scope: Scope, found: Group) -> bool:
     other elements still need its values. A tensor that a body captures must not be overwritten
     either.
     """
-    result = _tensor(scope, found.outputs[0])
-    rivals = [
+    result = _tensor(scope, group.outputs[0])
+    inputs = [
         _tensor(scope, name)
-        for name in found.inputs
+        for name in group.inputs
         if name not in scope.flow.const and name in scope.types
     ]
-    same = [rival for rival in rivals if rival.nbytes == result.nbytes]
+    same = [tensor for tensor in inputs if tensor.nbytes == result.nbytes]
     return bool(same) and all(
-        rival.elements == result.elements and rival.name not in scope.outer for rival in same
+        tensor.elements == result.elements and tensor.name not in scope.outer for tensor in same
     )
 
 
@@ -450,9 +431,8 @@ def inputs_it_holds_for(
         yield f"valid while {_made(name, makers)} is at most the given shape {shape}"
     measured = [name for name in measured if name not in stated]
     if measured:
-        shown = ", ".join(_made(name, makers) for name in measured[:_SHOWN])
-        more = f" and {len(measured) - _SHOWN} more" if len(measured) > _SHOWN else ""
-        yield f"valid for inputs with the shapes measured in a trial run: {shown}{more}"
+        names = listed([_made(name, makers) for name in measured], _SHOWN)
+        yield f"valid for inputs with the shapes measured in a trial run: {names}"
 
 
 def _decided(nodes: Iterable[onnx.NodeProto], known: set[str]) -> onnx.NodeProto | None:
@@ -460,14 +440,14 @@ def _decided(nodes: Iterable[onnx.NodeProto], known: set[str]) -> onnx.NodeProto
     known = set(known)
     for node in nodes:
         deciding = _DECIDING.get(node.op_type, SHAPING.get(node.op_type, ()))
-        if any(at < len(node.input) and node.input[at] in known for at in deciding):
+        if not known.isdisjoint(node.input[at] for at in deciding if at < len(node.input)):
             return node
         if is_op(node, "Shape", "Size") or known.isdisjoint(reads(node)):
             continue
         known.update(filter(None, node.output))
         for body in bodies(node):
-            if found := _decided(body.node, known):
-                return found
+            if decided := _decided(body.node, known):
+                return decided
     return None
 
 

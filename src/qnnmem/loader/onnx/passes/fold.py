@@ -13,7 +13,15 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from qnnmem.errors import ChildFailed, LoadError, UsageError
-from qnnmem.loader.onnx.graph import OnnxGraph, all_names, attribute, bodies, defined, is_op
+from qnnmem.loader.onnx.graph import (
+    OnnxGraph,
+    all_names,
+    attribute,
+    bodies,
+    defined,
+    is_op,
+    unused_name,
+)
 from qnnmem.loader.onnx.passes import stage
 from qnnmem.loader.onnx.passes.resolve import ResolvedModel
 from qnnmem.loader.onnx.scope import Scope, analyse
@@ -77,9 +85,9 @@ def _branches_taken(trials: Trials, scope: Scope) -> dict[int, onnx.GraphProto]:
     }
     if not conditions:
         return {}
-    found = compute_constants(trials, scope, sorted(set(conditions.values())))
+    values = compute_constants(trials, scope, sorted(set(conditions.values())))
     return {
-        index: _branch(trials, scope.graph.node[index], bool(read_scalar(trials, found[name])))
+        index: _branch(trials, scope.graph.node[index], bool(read_scalar(trials, values[name])))
         for index, name in conditions.items()
     }
 
@@ -99,38 +107,39 @@ def compute_constants(
     try:
         return compute_values(trials, scope.graph, scope.types, names, scope.flow.const)
     except ChildFailed as exc:
-        what = quote(names[0])
-        raise LoadError(trials.path, f"constant {what} cannot be computed: {exc}") from exc
+        who = f"constant {quote(names[0])}"
+        raise LoadError(trials.path, f"{who} cannot be computed: {exc}") from exc
 
 
 @stage("fold")
 def infer_scope(trials: Trials, scope: Scope) -> Scope:
     """Return the scope with all types that inference can find at this point."""
-    found = infer_types(trials, scope.graph, scope.proven)
-    types = dict(found)
-    settled = frozenset(name for name, kind in found.items() if kind.is_static)
+    types = infer_types(trials, scope.graph, scope.proven)
+    proven = {name: kind for name, kind in types.items() if kind.is_static}
     declared = {name: trials.declared[name] for name in scope.declared}
-    given = {**scope.bounded, **_stated(trials, scope, types), **declared}
-    if given:
+    unproven = {**scope.bounded, **_stated(trials, scope, types), **declared}
+    if unproven:
         # Types that follow from a stated or declared shape are known, but not proven.
-        types = infer_types(trials, scope.graph, {**scope.proven, **given})
-        types.update({name: found[name] for name in settled})
+        types = infer_types(trials, scope.graph, {**scope.proven, **unproven}) | proven
     for name, kind in scope.measured.items():
         if not types.get(name, UNKNOWN).is_static:
             types[name] = kind
-    return replace(scope, types=types, settled=settled)
+    return replace(scope, types=types, settled=frozenset(proven))
 
 
 def _stated(trials: Trials, scope: Scope, types: dict[str, OnnxType]) -> dict[str, OnnxType]:
-    made = {name for node in scope.graph.node for name in node.output}
+    """Return the types of results whose shape the caller states."""
+    results = {name for node in scope.graph.node for name in node.output}
     stated = {}
     for name, shape in trials.stated.items():
-        if name not in made:
+        if name not in results:
             continue
         kind = types.get(name, UNKNOWN)
         if kind.is_static and kind.shape != shape:
-            found, given = by_sizes(kind.shape or ()), by_sizes(shape)
-            raise UsageError(f"tensor {quote(name)} has shape {found}, not the given {given}")
+            inferred = by_sizes(kind.shape or ())
+            raise UsageError(
+                f"tensor {quote(name)} has shape {inferred}, not the given {by_sizes(shape)}"
+            )
         elem = kind.elem or scope.measured.get(name, kind).elem
         if elem:
             stated[name] = OnnxType(elem, shape)
@@ -159,19 +168,19 @@ def inline_branches(
 
 def _inline(branch: onnx.GraphProto, outputs: list[str], used: set[str]) -> list[onnx.NodeProto]:
     """Return the nodes of a branch, renamed in place to fit into the outer graph."""
-    made = {name for node in branch.node for name in node.output if name}
+    results = {name for node in branch.node for name in node.output if name}
     renamed: dict[str, str] = {}
     forwards = []
     for result, target in zip((out.name for out in branch.output), outputs, strict=False):
         if not target:
             continue
-        if result in made and result not in renamed:
+        if result in results and result not in renamed:
             renamed[result] = target
         else:  # an outer tensor, a stored tensor, or a result used for two outputs
             forwards.append((result, target))
     for name in defined(branch):
         if name not in renamed and name in used:
-            renamed[name] = _fresh(name, used)
+            renamed[name] = unused_name(f"{name}/", used)
         used.add(renamed.get(name, name))
     _rename(branch, renamed)
     return [
@@ -183,18 +192,7 @@ def _inline(branch: onnx.GraphProto, outputs: list[str], used: set[str]) -> list
 def _identity(source: str, target: str) -> onnx.NodeProto:
     import onnx
 
-    node = onnx.NodeProto()
-    node.op_type, node.name = "Identity", target
-    node.input.append(source)
-    node.output.append(target)
-    return node
-
-
-def _fresh(name: str, used: set[str]) -> str:
-    number = 1
-    while (candidate := f"{name}/{number}") in used:
-        number += 1
-    return candidate
+    return onnx.NodeProto(op_type="Identity", name=target, input=[source], output=[target])
 
 
 def _rename(graph: onnx.GraphProto, names: Mapping[str, str]) -> None:

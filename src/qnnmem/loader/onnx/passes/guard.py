@@ -40,7 +40,7 @@ def guard(model: ReadModel) -> GuardedModel:
         _check_model(model.path, proto)
     except UnicodeDecodeError as exc:
         raise LoadError(
-            model.path, ("contains names that are not text; the file is damaged")
+            model.path, "contains names that are not text; the file is damaged"
         ) from exc
     return GuardedModel(model.path, proto)
 
@@ -84,9 +84,10 @@ def _check_opset(path: Path, proto: onnx.ModelProto) -> None:
     newest = onnx.defs.onnx_opset_version()
     for version in versions:
         if not MIN_OPSET <= version <= newest:
-            older = f"{MIN_OPSET} or newer is required; convert the model first"
-            why = older if version < MIN_OPSET else f"the newest supported one is {newest}"
-            raise LoadError(path, f"uses ONNX operator set {quote(version)}; {why}")
+            rule = f"the newest supported one is {newest}"
+            if version < MIN_OPSET:
+                rule = f"{MIN_OPSET} or newer is required; convert the model first"
+            raise LoadError(path, f"uses ONNX operator set {quote(version)}; {rule}")
     if len(set(versions)) > 1:
         both = " and ".join(map(str, sorted(set(versions))))
         raise LoadError(path, f"states several ONNX operator sets: {both}")

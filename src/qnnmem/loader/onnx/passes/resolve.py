@@ -176,9 +176,8 @@ def _forget_declared(graph: onnx.GraphProto) -> None:
     """Drop declared types from a body in place; the caller owns the body."""
     del graph.value_info[:]
     del graph.quantization_annotation[:]
-    for out in graph.output:
-        if out.type.HasField("tensor_type"):
-            out.type.tensor_type.ClearField("shape")
+    for item in graph.output:
+        _forget_shape(item)
     for node in graph.node:
         for body in bodies(node):
             _forget_declared(body)
@@ -187,9 +186,13 @@ def _forget_declared(graph: onnx.GraphProto) -> None:
 def _shapeless(item: onnx.ValueInfoProto) -> onnx.ValueInfoProto:
     copy = type(item)()
     copy.CopyFrom(item)
-    if copy.type.HasField("tensor_type"):
-        copy.type.tensor_type.ClearField("shape")
+    _forget_shape(copy)
     return copy
+
+
+def _forget_shape(item: onnx.ValueInfoProto) -> None:
+    if item.type.HasField("tensor_type"):
+        item.type.tensor_type.ClearField("shape")
 
 
 _INT = 2  # of onnx.AttributeProto.AttributeType
@@ -216,5 +219,5 @@ def write_defaults(node: onnx.NodeProto) -> None:
 def _missing(node: onnx.NodeProto) -> dict[str, int]:
     if not is_op(node, *_DEFAULTS):
         return {}
-    found = _DEFAULTS[node.op_type]
-    return {name: value for name, value in found.items() if attribute(node, name) is None}
+    defaults = _DEFAULTS[node.op_type]
+    return {name: value for name, value in defaults.items() if attribute(node, name) is None}

@@ -26,6 +26,7 @@ from qnnmem.loader.onnx.graph import (
     is_op,
     is_quant,
     live,
+    opset_of,
     reads,
     with_bodies,
 )
@@ -46,13 +47,13 @@ from qnnmem.loader.onnx.refusal import (
     unknown_shape,
 )
 from qnnmem.loader.onnx.scope import CONTROL, Scope, is_deterministic
-from qnnmem.loader.onnx.tensor import UNKNOWN, OnnxType, value_info
+from qnnmem.loader.onnx.tensor import UNKNOWN, OnnxType, stored_type, value_info
 from qnnmem.loader.onnx.trial import (
     Trials,
     compute_values,
     measure_types,
     read_scalar,
-    shape_as_number,
+    shape_as_constant,
 )
 from qnnmem.text import by_sizes, quote
 
@@ -92,24 +93,24 @@ def shape_graph(trials: Trials, scope: Scope) -> Scope:
         missing = _missing(scope)
         if not missing:
             check_scope(trials, scope)
-            return _with_numbers(scope)
+            return _with_constants(scope)
         scope, news = _measure(trials, scope, missing)
         # Even without new types, the bodies examined above change which tensors depend on data.
         scope = fold_branches(trials, infer_scope(trials, scope) if news else scope)
     raise LoadError(trials.path, "has more control flow than can be resolved")
 
 
-def _with_numbers(scope: Scope) -> Scope:
+def _with_constants(scope: Scope) -> Scope:
     """Return the scope with Shape and Size nodes replaced by constants, where possible.
 
     Nodes that feed only the replaced nodes become dead.
     """
     nodes = []
     for node in scope.graph.node:
-        number = None
+        constant = None
         if is_op(node, "Shape", "Size") and node.output[0] in scope.flow.const:
-            number = shape_as_number(node, scope.types)
-        nodes.append(node if number is None else number)
+            constant = shape_as_constant(node, scope.types)
+        nodes.append(node if constant is None else constant)
     return replace(scope, graph=replace(scope.graph, node=tuple(nodes)))
 
 
@@ -132,14 +133,11 @@ def _examine_node(trials: Trials, scope: Scope, index: int) -> tuple[Scope, bool
     node = scope.graph.node[index]
     check_form(trials, node)
     names = {*node.input, *(name for body in bodies(node) for name in captured(body))}
-    found = compute_constants(trials, scope, sorted(names & scope.flow.const))
-    typed = {
-        **scope.types,
-        **{name: OnnxType(one.data_type, tuple(one.dims)) for name, one in found.items()},
-    }
+    constants = compute_constants(trials, scope, sorted(names & scope.flow.const))
+    typed = {**scope.types, **{name: stored_type(item) for name, item in constants.items()}}
     formal = formal_inputs(trials.path, node, typed)
-    inner = tuple(_shape_body(trials, body, formal, typed, found) for body in bodies(node))
-    results = outcome(trials, node, inner, typed, found)
+    inner = tuple(_shape_body(trials, body, formal, typed, constants) for body in bodies(node))
+    results = outcome(trials, node, inner, typed, constants)
     nodes = list(scope.graph.node)
     nodes[index] = with_bodies(node, [body.graph for body in inner])
     scope = replace(
@@ -154,9 +152,10 @@ def _with_outcome(
     scope: Scope, node: onnx.NodeProto, results: Sequence[OnnxType | str]
 ) -> tuple[Scope, bool]:
     """Return the scope with a control-flow node's output types, and whether a type is new."""
-    given = {name: one for name, one in zip(node.output, results, strict=False) if name}
-    kinds = {name: one for name, one in given.items() if isinstance(one, OnnxType)}
-    words = {name: one for name, one in given.items() if isinstance(one, str)}
+    named = {name: result for name, result in zip(node.output, results, strict=False) if name}
+    kinds = {name: result for name, result in named.items() if isinstance(result, OnnxType)}
+    reasons = {name: result for name, result in named.items() if isinstance(result, str)}
+    steady = {name for name, reason in reasons.items() if reason is STEADY}
     # Types that follow from a stated shape are upper bounds, which prove nothing.
     certain = scope.flow.culprit.keys().isdisjoint(reads(node))
     scope = replace(
@@ -164,10 +163,10 @@ def _with_outcome(
         types={**scope.types, **kinds},  # the next node may need them
         proven={**scope.proven, **kinds} if certain else scope.proven,
         bounded=scope.bounded if certain else {**scope.bounded, **kinds},
-        steady=scope.steady | {name for name, word in words.items() if word is STEADY},
-        reasons={**scope.reasons, **{n: word for n, word in words.items() if word is not STEADY}},
+        steady=scope.steady | steady,
+        reasons={**scope.reasons, **{n: reasons[n] for n in reasons if n not in steady}},
     )
-    return scope, any(isinstance(one, OnnxType) or one is STEADY for one in results)
+    return scope, any(isinstance(result, OnnxType) or result is STEADY for result in results)
 
 
 def _shape_body(
@@ -175,24 +174,25 @@ def _shape_body(
     body: onnx.GraphProto,
     formal: Sequence[OnnxType],
     typed: Mapping[str, OnnxType],
-    found: Mapping[str, onnx.TensorProto],
+    constants: Mapping[str, onnx.TensorProto],
 ) -> Scope:
     """Return the scope of a body, shaped as a graph with captured tensors as inputs."""
     outer = captured(body)
-    fixed = frozenset(name for name in outer if name in found)
-    lent = [value_info(name, typed[name]) for name in outer if name not in fixed]
+    outer_const = frozenset(name for name in outer if name in constants)
+    lent = [value_info(name, typed[name]) for name in outer if name not in outer_const]
     own = [value_info(item.name, k) for item, k in zip(body.input, formal, strict=False)]
     alone = OnnxGraph(
         body.name,
         tuple(body.node),
         (*own, *lent),
         tuple(body.output),
-        (*body.initializer, *(found[name] for name in outer if name in fixed)),
+        (*body.initializer, *(constants[name] for name in outer if name in outer_const)),
     )
     scope = shape_graph(trials, fold_graph(trials, alone))
-    kept = tuple(item for item in scope.graph.initializer if item.name not in fixed)
-    graph = replace(scope.graph, input=tuple(own), initializer=kept)
-    return replace(scope, graph=graph, outer_const=fixed, outer=frozenset(outer) - fixed)
+    stored = tuple(item for item in scope.graph.initializer if item.name not in outer_const)
+    graph = replace(scope.graph, input=tuple(own), initializer=stored)
+    lent_names = frozenset(outer) - outer_const
+    return replace(scope, graph=graph, outer_const=outer_const, outer=lent_names)
 
 
 def _missing(scope: Scope) -> list[str]:
@@ -219,7 +219,7 @@ def _measure(trials: Trials, scope: Scope, missing: list[str]) -> tuple[Scope, b
     missing = [name for name in missing if name in trials.stated] or missing
     refuse_dependent(trials, scope, [name for name in missing if name not in trials.stated])
     try:
-        found, unsteady = measure_types(trials, scope.graph, scope.types, missing, scope.flow.const)
+        types, unsteady = measure_types(trials, scope.graph, scope.types, missing, scope.flow.const)
     except ChildFailed as exc:
         declared = _trust_declared(trials, scope, missing)
         if not declared:
@@ -228,21 +228,20 @@ def _measure(trials: Trials, scope: Scope, missing: list[str]) -> tuple[Scope, b
     dependent = [name for name in missing if name in unsteady and name not in trials.stated]
     if dependent:
         raise dependent_shapes(trials, scope, dependent)
-    measured = {}
-    for name in missing:
-        measured[name] = OnnxType(found[name].elem, trials.stated.get(name, found[name].shape))
+    measured = {
+        name: OnnxType(kind.elem, trials.stated.get(name, kind.shape))
+        for name, kind in types.items()
+    }
     scope = replace(
-        scope,
-        measured={**scope.measured, **measured},
-        types={**scope.types, **measured},
+        scope, measured={**scope.measured, **measured}, types={**scope.types, **measured}
     )
     return scope, not trials.stated.keys().isdisjoint(missing)
 
 
 def _trust_declared(trials: Trials, scope: Scope, missing: list[str]) -> frozenset[str]:
     """Return the outputs of custom ops whose declared types can be used now."""
-    made = {name for node in scope.graph.node for name in node.output}
-    usable = frozenset(name for name in trials.declared if name in made) - scope.declared
+    results = {name for node in scope.graph.node for name in node.output}
+    usable = frozenset(results & trials.declared.keys()) - scope.declared
     return usable if usable.intersection(missing) else frozenset()
 
 
@@ -252,7 +251,7 @@ def find_type(trials: Trials, graph: AnyGraph, name: str) -> OnnxType:
 
     output = onnx.ValueInfoProto(name=name)
     whole = OnnxGraph("part", tuple(graph.node), tuple(graph.input), (output,), ())
-    nodes = tuple(whole.node[at] for at in live(whole))
+    nodes = tuple(whole.node[index] for index in live(whole))
     read = {name, *(source for node in nodes for source in reads(node))}
     stored = tuple(item for item in graph.initializer if item.name in read)
     part = OnnxGraph("part", nodes, whole.input, whole.output, stored)
@@ -265,12 +264,12 @@ def write_typed(model: ShapedModel) -> onnx.ModelProto:
     External data is not moved: locations were checked and are relative to the model's folder.
     """
     scope = model.scope
-    outer = {item.name for item in scope.graph.input}
-    outer |= {item.name for item in scope.graph.initializer}
-    outputs = {item.name for item in scope.graph.output}
-    proto = model.resolved.proto(scope.graph)
+    graph = scope.graph
+    declared = {item.name for item in (*graph.input, *graph.output)}
+    declared |= {item.name for item in graph.initializer}
+    proto = model.resolved.proto(graph)
     for name, kind in scope.types.items():
-        if kind.is_static and name not in outer and name not in outputs:
+        if kind.is_static and name not in declared:
             proto.graph.value_info.append(value_info(name, kind))
     for item in proto.graph.output:
         item.CopyFrom(value_info(item.name, scope.types[item.name]))
@@ -287,7 +286,8 @@ STEADY = "is the same in each run"  # independent of data: a trial run may measu
 
 def check_form(trials: Trials, node: onnx.NodeProto) -> None:
     """Raise LoadError for control flow whose bodies lack required inputs or outputs."""
-    inner = [body for name in _BODIES[node.op_type] for body in _body(node, name)]
+    found = (attribute(node, name) for name in _BODIES[node.op_type])
+    inner = [item.g for item in found if item is not None and item.HasField("g")]
     good = len(inner) == len(_BODIES[node.op_type]) == len(list(bodies(node)))
     good = good and all(node.output) and all(len(body.output) >= len(node.output) for body in inner)
     if is_op(node, "If"):
@@ -297,17 +297,12 @@ def check_form(trials: Trials, node: onnx.NodeProto) -> None:
         good = good and len(inner[0].input) == max(2, len(node.input))
         good = good and len(inner[0].output) == 1 + len(node.output) >= len(node.input) - 1
     else:  # Scan of operator set 8 had another form
-        good = good and trials.opset >= 9 and all(node.input)
+        good = good and opset_of(trials.head) >= 9 and all(node.input)
         good = good and len(inner[0].input) == len(node.input)
         good = good and len(inner[0].output) == len(node.output)
     if not good:
         who = quote(node.name or next(iter(node.output), ""))
         raise LoadError(trials.path, f"{node.op_type} {who} is malformed")
-
-
-def _body(node: onnx.NodeProto, name: str) -> list[onnx.GraphProto]:
-    found = attribute(node, name)
-    return [found.g] if found is not None and found.HasField("g") else []
 
 
 def formal_inputs(
@@ -328,35 +323,35 @@ def outcome(
     node: onnx.NodeProto,
     scopes: Sequence[Scope],
     typed: Mapping[str, OnnxType],
-    found: Mapping[str, onnx.TensorProto],
+    constants: Mapping[str, onnx.TensorProto],
 ) -> list[Result]:
     """Return the types of a node's outputs, from the types in its bodies."""
-    made = [[scope.types[item.name] for item in scope.graph.output] for scope in scopes]
+    returned = [[scope.types[item.name] for item in scope.graph.output] for scope in scopes]
     if is_op(node, "If"):
-        return [_same(kinds) for kinds in zip(*made, strict=False)]
+        return [_same(kinds) for kinds in zip(*returned, strict=False)]
     if is_op(node, "Loop"):
-        return _loop(trials, node, scopes[0], made[0], found, typed)
-    return _scan(trials.path, node, made[0], typed)
+        return _loop(trials, node, scopes[0], returned[0], constants, typed)
+    return _scan(trials.path, node, returned[0], typed)
 
 
 def _same(kinds: Sequence[OnnxType]) -> Result:
     if all(kind == kinds[0] for kind in kinds):
         return kinds[0]
-    words = " or ".join(by_sizes(kind.shape or ()) for kind in kinds)
-    return f"depends on the branch taken ({words})"
+    shapes = " or ".join(by_sizes(kind.shape or ()) for kind in kinds)
+    return f"depends on the branch taken ({shapes})"
 
 
 def _loop(
     trials: Trials,
     node: onnx.NodeProto,
     scope: Scope,
-    made: list[OnnxType],
-    found: Mapping[str, onnx.TensorProto],
+    returned: list[OnnxType],
+    constants: Mapping[str, onnx.TensorProto],
     typed: Mapping[str, OnnxType],
 ) -> list[Result]:
     count = len(node.input) - 2
     carried = [typed[name] for name in node.input[2:]]
-    for name, before, after in zip(node.output, carried, made[1 : 1 + count], strict=False):
+    for name, before, after in zip(node.output, carried, returned[1 : 1 + count], strict=False):
         if before != after:
             raise LoadError(
                 trials.path,
@@ -364,9 +359,9 @@ def _loop(
                 "between iterations, which is not supported",
             )
     results: list[Result] = list(carried)
-    trips = _trips(trials, node, scope, found)
-    steady = trips is None and _is_steady(node, scope, found)
-    for kind in made[1 + count :]:
+    trips = _trips(trials, node, scope, constants)
+    steady = trips is None and _is_steady(node, scope, constants)
+    for kind in returned[1 + count :]:
         if trips is None:
             results.append(STEADY if steady else "depends on the number of iterations")
         else:
@@ -378,20 +373,20 @@ def _trips(
     trials: Trials,
     node: onnx.NodeProto,
     scope: Scope,
-    found: Mapping[str, onnx.TensorProto],
+    constants: Mapping[str, onnx.TensorProto],
 ) -> int | None:
     """Return the number of iterations of a Loop; None if it depends on data."""
     limit, start = node.input[0], node.input[1] if len(node.input) > 1 else ""
-    if limit not in found or (start and start not in found):
+    if limit not in constants or (start and start not in constants):
         return None
-    if start and not read_scalar(trials, found[start]):
+    if start and not read_scalar(trials, constants[start]):
         return 0
-    if not _goes_on(trials, scope):
+    if not _keeps_condition(trials, scope):
         return None
-    return max(0, read_scalar(trials, found[limit]))
+    return max(0, read_scalar(trials, constants[limit]))
 
 
-def _goes_on(trials: Trials, scope: Scope) -> bool:
+def _keeps_condition(trials: Trials, scope: Scope) -> bool:
     """Return whether a body returns its incoming condition, or a constant true."""
     graph = scope.graph
     name = graph.output[0].name
@@ -400,7 +395,7 @@ def _goes_on(trials: Trials, scope: Scope) -> bool:
             name = node.input[0]
     if name == graph.input[1].name:
         return True
-    if name not in scope.flow.const or name in scope.outer_const:
+    if not scope.is_own_const(name):
         return False
     try:
         value = compute_values(trials, graph, scope.types, [name], scope.flow.const)[name]
@@ -409,17 +404,18 @@ def _goes_on(trials: Trials, scope: Scope) -> bool:
     return bool(read_scalar(trials, value))
 
 
-def _is_steady(node: onnx.NodeProto, scope: Scope, found: Mapping[str, onnx.TensorProto]) -> bool:
+def _is_steady(
+    node: onnx.NodeProto, scope: Scope, constants: Mapping[str, onnx.TensorProto]
+) -> bool:
     """Return whether only constants, such as a counter and a limit, set a Loop's iterations."""
     graph = scope.graph
-    given = [name for name in node.input[:2] if name]
-    if any(name not in found for name in given):
+    if any(name and name not in constants for name in node.input[:2]):
         return False
     # Start with the carried values that begin as constants; remove those whose update depends on
     # data.
     fixed = {graph.input[0].name, graph.input[1].name}
     carried = list(zip(graph.input[2:], node.input[2:], graph.output[1:], strict=False))
-    fixed |= {inner.name for inner, outer, _ in carried if outer in found}
+    fixed |= {inner.name for inner, outer, _ in carried if outer in constants}
     for _ in range(_MAX_UPDATES):
         known = _following(graph, scope.flow.const | fixed)
         kept = fixed - {inner.name for inner, _, update in carried if update.name not in known}
@@ -454,8 +450,8 @@ def _scan_parts(
 
 
 def _axes(node: onnx.NodeProto, name: str, count: int) -> list[int]:
-    found = attribute(node, name)
-    axes = list(found.ints) if found is not None else []
+    item = attribute(node, name)
+    axes = list(item.ints) if item is not None else []
     return [*axes, *[0] * (count - len(axes))][:count]
 
 
@@ -466,18 +462,18 @@ def _without(kind: OnnxType, axis: int) -> tuple[int, ...]:
 
 
 def _scan(
-    path: Path, node: onnx.NodeProto, made: list[OnnxType], typed: Mapping[str, OnnxType]
+    path: Path, node: onnx.NodeProto, returned: list[OnnxType], typed: Mapping[str, OnnxType]
 ) -> list[Result]:
     states, scans = _scan_parts(path, node, typed)
     first, axis = scans[0]
     length = (first.shape or ())[axis]
-    for name, before, after in zip(node.output, states, made, strict=False):
+    for name, before, after in zip(node.output, states, returned, strict=False):
         if before != after:
             raise LoadError(path, f"state {quote(name)} of Scan changes its shape in the loop body")
     results: list[Result] = list(states)
-    stacked = made[len(states) :]
-    for kind, at in zip(stacked, _axes(node, "scan_output_axes", len(stacked)), strict=True):
+    stacked = returned[len(states) :]
+    for kind, axis in zip(stacked, _axes(node, "scan_output_axes", len(stacked)), strict=True):
         shape = list(kind.shape or ())
-        shape.insert(at if at >= 0 else at + len(shape) + 1, length)
+        shape.insert(axis if axis >= 0 else axis + len(shape) + 1, length)
         results.append(OnnxType(kind.elem, tuple(shape)))
     return results

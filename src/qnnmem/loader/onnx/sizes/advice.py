@@ -64,11 +64,12 @@ def _watched(model: OpenModel, shaped: ShapedModel) -> tuple[str, ...]:
     """Return the tensors whose shape comes from inference alone, to be confirmed by a trial run."""
     if not any(item.domain in ONNX_DOMAINS for item in model.head.opset_import):
         return ()
-    made = (name for node in model.graph.node for name in node.output)
-    return tuple(itertools.islice((n for n in made if n in shaped.scope.settled), _MOST_WATCHED))
+    results = (name for node in model.graph.node for name in node.output)
+    settled = filter(shaped.scope.settled.__contains__, results)
+    return tuple(itertools.islice(settled, _MOST_WATCHED))
 
 
-def check_seen(shaped: ShapedModel, seen: Mapping[str, tuple[int, ...]]) -> None:
+def _check_seen(shaped: ShapedModel, seen: Mapping[str, tuple[int, ...]]) -> None:
     """Raise LoadError if a run shows other shapes than inference found."""
     for name, shape in seen.items():
         inferred = shaped.scope.types[name].shape
@@ -96,39 +97,40 @@ class _Advisor:
         better.stage = error.stage
         return better
 
+    def _fixed_with(self, choice: OpenChoice) -> Fixed:
+        return fixed_with(self._open_inputs, self._given, choice)
+
     def _complete(self, error: FreeDimensions) -> FreeDimensions:
         """Return the error with suggested sizes for every free dimension."""
-        sizes = tuple((o, o.worth[0]) for o in self._open_sizes() if self._size(o) is None)
-        numbers = tuple((switch, switch.worth[0]) for switch in self._switches)
+        sizes = tuple((s, s.candidates[0]) for s in self._open_sizes() if self._size(s) is None)
+        numbers = tuple((switch, switch.candidates[0]) for switch in self._switches)
         attempts = Attempts(self._model, self._child)
-        found = search(attempts, self._open_inputs, self._given, OpenChoice(sizes, numbers))
-        settings = settings_of(fixed_with(self._open_inputs, self._given, found.candidate))
-        others = () if found.untried else self._at_other_rates(attempts, found.candidate, settings)
-        return FreeDimensions(
-            error.path, error.free, settings, untried=found.untried, others=others
-        )
+        best = search(attempts, self._open_inputs, self._given, OpenChoice(sizes, numbers))
+        settings = settings_of(self._fixed_with(best.choice))
+        others = () if best.untried else self._at_other_rates(attempts, best.choice, settings)
+        return FreeDimensions(error.path, error.free, settings, untried=best.untried, others=others)
 
     def _at_other_rates(
-        self, attempts: Attempts, found: OpenChoice, settings: Sequence[Setting]
+        self, attempts: Attempts, best: OpenChoice, settings: Sequence[Setting]
     ) -> tuple[Words, ...]:
         """Return changed settings for other sample rates at which the model runs.
 
         The window keeps its duration at each rate.
         """
         choices = (
-            found.switched({switch: rate})
-            for switch, chosen in found.numbers
-            if switch.is_rate and any(size.rate == switch.input for size, _ in found.sizes)
-            for rate in switch.worth
+            best.switched({switch: rate})
+            for switch, chosen in best.numbers
+            if switch.is_rate and any(size.rate == switch.input for size, _ in best.sizes)
+            for rate in switch.candidates
             if rate != chosen
         )
         fitting = (choice for choice in choices if self._fits(attempts, choice))
-        fixed = (fixed_with(self._open_inputs, self._given, choice) for choice in fitting)
-        return tuple(spaced([s for s in settings_of(one) if s not in settings]) for one in fixed)
+        lists = (settings_of(self._fixed_with(choice)) for choice in fitting)
+        return tuple(spaced([item for item in items if item not in settings]) for items in lists)
 
     def _mend(self, error: LoadError) -> LoadError:
         """Return the error with a cure, or unchanged if none is known."""
-        sizes = tuple((o, size) for o in self._open_sizes() if (size := self._size(o)))
+        sizes = tuple((item, size) for item in self._open_sizes() if (size := self._size(item)))
         if not (sizes or self._switches):
             return error
         attempts = Attempts(self._model, self._child)
@@ -139,9 +141,9 @@ class _Advisor:
                 return self._switched(error, combination)
         if error.cure:  # caused by data, not by sizes
             return error
-        start = OpenChoice(sizes, tuple((s, s.worth[0]) for s in self._switches))
-        found = search(attempts, self._open_inputs, self._given, start, grow=True)
-        return error if found.untried else self._resized(error, attempts, start, found.candidate)
+        start = OpenChoice(sizes, tuple((s, s.candidates[0]) for s in self._switches))
+        best = search(attempts, self._open_inputs, self._given, start, grow=True)
+        return error if best.untried else self._resized(error, attempts, start, best.choice)
 
     def refusal(self, shaped: ShapedModel) -> LoadError | tuple[str, ...]:
         """Return why onnxruntime cannot run the model with these sizes; if it can, return notes."""
@@ -151,19 +153,21 @@ class _Advisor:
         failures: list[tuple[str, RunFailure]] = []
         combinations = list(self._combinations()) or [()]
         for combination in combinations:
-            candidate = OpenChoice((), combination)
-            fixed = fixed_with(self._open_inputs, self._given, candidate)
+            fixed = self._fixed_with(OpenChoice((), combination))
             failure = attempts.run(fixed, thorough=True)
-            check_seen(shaped, attempts.seen)
+            _check_seen(shaped, attempts.seen)
             if failure is not None:
-                words = " and ".join(f"{s.input}={s.value(n)}" for s, n in combination)
-                failures.append((words, failure))
+                values = " and ".join(f"{s.input}={s.value(n)}" for s, n in combination)
+                failures.append((values, failure))
         if failures and len(failures) == len(combinations):
             text = failures[0][1].text
             if all(failure.is_steady for _, failure in failures):
                 return LoadError(self._model.path, f"onnxruntime rejects these sizes: {text}")
             return (f"not fully tested: the trial run with random data failed: {text}",)
-        return tuple(f"onnxruntime rejects these sizes when {w}: {f.text}" for w, f in failures)
+        return tuple(
+            f"onnxruntime rejects these sizes when {values}: {failure.text}"
+            for values, failure in failures
+        )
 
     def _open_sizes(self) -> list[OpenSize]:
         """Return the free sizes, except those of inputs that became constants."""
@@ -175,9 +179,10 @@ class _Advisor:
 
     def _rate(self, name: str) -> int:
         """Return the sample rate that the caller gives, or the first rate to try."""
-        given = self._given.values.get(name)
-        likeliest = next(s.worth[0] for s in self._open_inputs.switches if s.input == name)
-        return given if isinstance(given, int) and given > 0 else likeliest
+        rate = self._given.values.get(name)
+        if isinstance(rate, int) and rate > 0:
+            return rate
+        return next(s.candidates[0] for s in self._open_inputs.switches if s.input == name)
 
     def _size(self, size: OpenSize) -> int | None:
         """Return the caller's size for an open size; None if there is none."""
@@ -187,23 +192,22 @@ class _Advisor:
             shape = self._given.shapes.get(item.name)
             if shape is None:
                 continue
-            for at, (dim, given) in enumerate(zip(dims_of(item), shape, strict=False)):
-                if (size.dim and dim.dim_param == size.dim) or (item.name, at) == (
-                    size.input,
-                    size.axis,
-                ):
-                    return given
+            for axis, (dim, number) in enumerate(zip(dims_of(item), shape, strict=False)):
+                is_axis = (item.name, axis) == (size.input, size.axis)
+                if is_axis or (size.dim and dim.dim_param == size.dim):
+                    return number
         return None
 
     def _combinations(self) -> Iterator[tuple[tuple[Switch, int], ...]]:
         """Yield combinations of switch values, the likeliest first."""
         if not self._switches:
             return
-        ways = [[(switch, number) for number in switch.worth] for switch in self._switches]
-        yield from itertools.islice(itertools.product(*ways), _COMBINATIONS)
+        values = [[(switch, number) for number in switch.candidates] for switch in self._switches]
+        yield from itertools.islice(itertools.product(*values), _COMBINATIONS)
 
-    def _fits(self, attempts: Attempts, candidate: OpenChoice) -> bool:
-        fixed = fixed_with(self._open_inputs, self._given, candidate)
+    def _fits(self, attempts: Attempts, choice: OpenChoice) -> bool:
+        """Return whether the model runs and can be shaped with these sizes and values."""
+        fixed = self._fixed_with(choice)
         if attempts.run(fixed) is not None:
             return False
         try:
@@ -214,9 +218,8 @@ class _Advisor:
 
     def _switched(self, error: LoadError, combination: tuple[tuple[Switch, int], ...]) -> LoadError:
         """Return the error with input values that avoid the branch where it occurs."""
-        fixed = fixed_with(self._open_inputs, self._given, OpenChoice((), combination))
+        settings = settings_of(self._fixed_with(OpenChoice((), combination)))
         names = ", ".join(quote(switch.input) for switch, _ in combination)
-        settings = settings_of(fixed)
         verb = "decides" if len(combination) == 1 else "decide"
         cure = chain_words(
             (f"{names} {verb} which branch is taken; the model runs with ", *spaced(settings)),
@@ -226,29 +229,30 @@ class _Advisor:
         return LoadError(error.path, error.what, cure=cure, settings=settings)
 
     def _resized(
-        self, error: LoadError, attempts: Attempts, start: OpenChoice, found: OpenChoice
+        self, error: LoadError, attempts: Attempts, start: OpenChoice, best: OpenChoice
     ) -> LoadError:
         """Return the error with the size that does not fit and a size that fits."""
         old = dict(start.sizes)
-        changed = [(size, number) for size, number in found.sizes if old[size] != number]
-        words = "these sizes are inconsistent"
+        changed = [size for size, number in best.sizes if old[size] != number]
+        reason = "these sizes are inconsistent"
         if len(changed) == 1:
-            size, _ = changed[0]
-            least = boundary(attempts, self._open_inputs, self._given, found, size, old[size])
-            words = f"{size.words} cannot be {old[size]}"
-            if least is not None and self._fits(attempts, found.sized({size: least})):
-                found = found.sized({size: least})
-                most = "at least" if least > old[size] else "at most"
-                words = f"{size.words} is {old[size]} but must be {most} {least}"
-        fixed = fixed_with(self._open_inputs, self._given, found)
+            size = changed[0]
+            limit = boundary(attempts, self._open_inputs, self._given, best, size, old[size])
+            reason = f"{size.words} cannot be {old[size]}"
+            if limit is not None and self._fits(attempts, best.sized({size: limit})):
+                best = best.sized({size: limit})
+                bound = "at least" if limit > old[size] else "at most"
+                reason = f"{size.words} is {old[size]} but must be {bound} {limit}"
+        fixed = self._fixed_with(best)
         if not changed:  # a name used for two sizes
             given = self._given.shapes
-            odd = next((n for n, shape in fixed.shapes.items() if given.get(n) != shape), "")
-            words = f"input {quote(odd)} cannot have shape {'x'.join(map(str, given.get(odd, ())))}"
+            name = next((n for n, shape in fixed.shapes.items() if given.get(n) != shape), "")
+            sizes = "x".join(map(str, given.get(name, ())))
+            reason = f"input {quote(name)} cannot have shape {sizes}"
         settings = settings_of(fixed)
         return LoadError(
             error.path,
-            f"{words} ({join_words(error.what)})",
+            f"{reason} ({join_words(error.what)})",
             cure=("the model runs with ", *spaced(settings)),
             settings=settings,
         )

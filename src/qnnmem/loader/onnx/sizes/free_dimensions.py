@@ -44,12 +44,13 @@ class OpenSize:
     dim: str  # empty if the axis has no name
     input: str
     axis: int
-    worth: tuple[int, ...]  # sizes to try, the best first
+    candidates: tuple[int, ...]  # sizes to try, the best first
     rate: str = ""  # input with the sample rate, if the size is a duration that scales with it
 
     def at_rate(self, rate: int) -> OpenSize:
         """Return a copy with the sizes for this sample rate."""
-        return replace(self, worth=tuple(size * rate // _RATE for size in self.worth))
+        sizes = tuple(size * rate // _RATE for size in self.candidates)
+        return replace(self, candidates=sizes)
 
     @property
     def words(self) -> str:
@@ -63,13 +64,13 @@ class Switch:
     """An input of one element that selects the branch of an If."""
 
     input: str
-    worth: tuple[int, ...]  # values to try, the best first
+    candidates: tuple[int, ...]  # values to try, the best first
     is_bool: bool
 
     @property
     def is_rate(self) -> bool:
         """True if the switch selects a sample rate."""
-        return _RATES.issuperset(self.worth)
+        return _RATES.issuperset(self.candidates)
 
     def value(self, number: int) -> bool | int:
         """Return the value in the input's type."""
@@ -96,23 +97,24 @@ def find_open_inputs(graph: OnnxGraph) -> OpenInputs:
                 sizes[item.name] = OpenSize("", item.name, -1, _ONES)
                 continue
             name = dims[axis].dim_param
-            own = OpenSize(name, item.name, axis, _worth(item, axis, hints))
+            own = OpenSize(name, item.name, axis, _candidates(item, axis, hints))
             sizes.setdefault(name or (item.name, axis), own)
     switches = tuple(_switches(graph))
     rate = next((switch.input for switch in switches if switch.is_rate), "")
-    found = (_rated(size, rate) if rate else size for size in sizes.values())
-    return OpenInputs(graph.input, tuple(found), switches)
+    scaled = (_with_rate(size, rate) if rate else size for size in sizes.values())
+    return OpenInputs(graph.input, tuple(scaled), switches)
 
 
-def _rated(size: OpenSize, rate: str) -> OpenSize:
+def _with_rate(size: OpenSize, rate: str) -> OpenSize:
     """Return a copy whose size scales with the sample rate if it is a length in samples."""
-    windows = {_LENGTHS: _WINDOWS, _SAMPLES: _SAMPLES}.get(size.worth)
-    return size if windows is None else replace(size, worth=windows, rate=rate)
+    windows = {_LENGTHS: _WINDOWS, _SAMPLES: _SAMPLES}.get(size.candidates)
+    return size if windows is None else replace(size, candidates=windows, rate=rate)
 
 
-def _worth(
+def _candidates(
     item: onnx.ValueInfoProto, axis: int, hints: Mapping[tuple[str, int], int]
 ) -> tuple[int, ...]:
+    """Return the sizes to try for a free axis of an input, the best first."""
     dims = dims_of(item)
     rank, name = len(dims), dims[axis].dim_param.lower()
     hint = hints.get((item.name, axis))
@@ -154,7 +156,7 @@ def _hints(graph: OnnxGraph) -> Iterator[tuple[tuple[str, int], int]]:
     stored = {item.name: tuple(item.dims) for item in graph.initializer}
     # For each input, and each transposed or renamed input: the input axis behind each of its axes.
     axes = {
-        item.name: [(item.name, at) for at in range(len(dims_of(item)))] for item in graph.input
+        item.name: [(item.name, axis) for axis in range(len(dims_of(item)))] for item in graph.input
     }
     for node in graph.node:
         source = axes.get(node.input[0]) if node.input else None
@@ -166,7 +168,7 @@ def _hints(graph: OnnxGraph) -> Iterator[tuple[tuple[str, int], int]]:
             order = attribute(node, "perm")
             perm = list(order.ints) if order is not None else list(range(len(source)))[::-1]
             if sorted(perm) == list(range(len(source))):
-                axes[node.output[0]] = [source[at] for at in perm]
+                axes[node.output[0]] = [source[axis] for axis in perm]
         elif len(node.input) > 1 and source and (weight := stored.get(node.input[1])):
             yield from _hint(node, source, weight)
 
@@ -201,18 +203,18 @@ def _steers(
 ) -> bool:
     """Return whether an If depends on `reached` names; add compared constants to `numbers`."""
     known = known | dict(_constants(graph))
-    found = False
+    steers = False
     for node in graph.node:
         inner = list(bodies(node))
-        found = found or (is_op(node, "If") and node.input[0] in reached)
+        steers = steers or (is_op(node, "If") and node.input[0] in reached)
         for body in inner:
-            found = _steers(body, set(reached), known, numbers) or found
+            steers = _steers(body, set(reached), known, numbers) or steers
         if inner or reached.isdisjoint(reads(node)):
             continue
         reached.update(node.output)
         if is_op(node, *_COMPARES):
             numbers.update((known[name], None) for name in node.input if name in known)
-    return found
+    return steers
 
 
 def _constants(graph: AnyGraph) -> Iterator[tuple[str, int]]:

@@ -6,7 +6,7 @@ import itertools
 import re
 import time
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -18,8 +18,8 @@ from qnnmem.loader.onnx.passes.resolve import OpenModel, resolve
 from qnnmem.loader.onnx.passes.shape import ShapedModel, shape
 from qnnmem.loader.onnx.refusal import DependentShapes
 from qnnmem.loader.onnx.sizes.free_dimensions import OpenInputs, OpenSize, Switch
-from qnnmem.loader.onnx.tensor import OnnxType, type_of, value_info
-from qnnmem.loader.onnx.trial import NUMPY, TrialChild
+from qnnmem.loader.onnx.tensor import OnnxType, value_info
+from qnnmem.loader.onnx.trial import TrialChild, trial_inputs
 from qnnmem.loader.onnx.trial_program import TrialInput
 from qnnmem.text import printable, quote
 from qnnmem.units import format_size
@@ -48,8 +48,8 @@ class RunFailure:
     @property
     def numbers(self) -> list[int]:
         """The numbers in the failure message, which often include a size that fits."""
-        found = (int(word) for word in re.findall(r"(?<![\w.])\d{1,6}(?![\w.])", self.text))
-        return list(dict.fromkeys(number for number in found if number > 0))
+        numbers = map(int, re.findall(r"(?<![\w.])\d{1,6}(?![\w.])", self.text))
+        return list(dict.fromkeys(number for number in numbers if number > 0))
 
 
 def shape_model(model: OpenModel, fixed: Fixed, child: TrialChild) -> ShapedModel:
@@ -63,25 +63,25 @@ def with_all_dependent(
     """Return the error with every data-dependent shape, not only the first ones."""
     if not isinstance(error, DependentShapes):
         return error
-    found = error
+    joined = error
     for _ in range(_ROUNDS):
-        # The largest shapes are not known yet; shapes of a trial run stand in for them.
-        tried = replace(fixed, shapes={**fixed.shapes, **found.seen})
+        # The largest shapes are not known yet; shapes of a trial run replace them here.
+        tried = replace(fixed, shapes={**fixed.shapes, **joined.seen})
         try:
             shape_model(model, tried, child)
             break
         except DependentShapes as exc:
-            more = found.joined(exc)
+            more = joined.joined(exc)
         except OutOfTime:
             break
         except (LoadError, UsageError) as exc:
-            found = found.blocked(exc)
+            joined = joined.blocked(exc)
             break
-        if len(more.shapes) == len(found.shapes):
+        if len(more.shapes) == len(joined.shapes):
             break
-        found = more
-    found.stage = error.stage
-    return found
+        joined = more
+    joined.stage = error.stage
+    return joined
 
 
 @dataclass(slots=True)
@@ -157,17 +157,12 @@ class Attempts:
         return shape_model(self.model, fixed, self.child)
 
     def _inputs(self, fixed: Fixed) -> tuple[list[TrialInput], tuple[onnx.TensorProto, ...]]:
-        inputs, constants = fix_inputs(self.model.path, self.model.graph, fixed)
-        found = []
-        for item in inputs:
-            kind = type_of(item)
-            if kind is None or kind.shape is None or kind.elem not in NUMPY:
-                raise ChildFailed(f"no random data can be made for input {quote(item.name)}")
-            found.append(TrialInput(item.name, NUMPY[kind.elem], kind.shape))
-        size = sum(Tensor(x.name, DType(x.dtype), x.shape).nbytes for x in found)
+        items, constants = fix_inputs(self.model.path, self.model.graph, fixed)
+        inputs = trial_inputs(items)
+        size = sum(Tensor(item.name, DType(item.dtype), item.shape).nbytes for item in inputs)
         if size > MAX_TRIED_BYTES:
             raise ChildFailed(f"the inputs take {format_size(size)}, too much for random data")
-        return found, constants
+        return inputs, constants
 
 
 def _cleaned(text: str) -> str:
@@ -198,51 +193,59 @@ class OpenChoice:
 
     def sized(self, changes: Mapping[OpenSize, int]) -> OpenChoice:
         """Return a copy with some sizes changed."""
-        return OpenChoice(tuple((o, changes.get(o, s)) for o, s in self.sizes), self.numbers)
+        sizes = tuple((size, changes.get(size, number)) for size, number in self.sizes)
+        return OpenChoice(sizes, self.numbers)
 
     def switched(self, changes: Mapping[Switch, int]) -> OpenChoice:
         """Return a copy with other switch values; a window keeps its duration at another rate."""
-        rates = {o.input: (changes[o], n) for o, n in self.numbers if o in changes and o.is_rate}
+        rates = {s.input: (changes[s], n) for s, n in self.numbers if s in changes and s.is_rate}
         sizes = (
-            (o, number * new // old)
-            for o, number in self.sizes
-            for new, old in [rates.get(o.rate, (1, 1))]
+            (size, number * new // old)
+            for size, number in self.sizes
+            for new, old in [rates.get(size.rate, (1, 1))]
         )
-        return OpenChoice(tuple(sizes), tuple((o, changes.get(o, n)) for o, n in self.numbers))
+        numbers = ((switch, changes.get(switch, number)) for switch, number in self.numbers)
+        return OpenChoice(tuple(sizes), tuple(numbers))
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """The best candidate, and the reason if it was not tried completely."""
+class BestChoice:
+    """The best choice of a search; `untried` says why it was not tried completely."""
 
-    candidate: OpenChoice
+    choice: OpenChoice
     untried: Words = ""
 
 
-def fixed_with(open_inputs: OpenInputs, given: Fixed, candidate: OpenChoice) -> Fixed:
-    """Return the given settings plus those for a candidate."""
-    by_dim = {size.dim: number for size, number in candidate.sizes if size.dim}
-    by_axis = {(s.input, s.axis): number for s, number in candidate.sizes if not s.dim}
+def fixed_with(open_inputs: OpenInputs, given: Fixed, choice: OpenChoice) -> Fixed:
+    """Return the given settings plus those of a choice."""
+    by_dim = {size.dim: number for size, number in choice.sizes if size.dim}
+    by_axis = {(s.input, s.axis): number for s, number in choice.sizes if not s.dim}
     dims, shapes = dict(given.dims), dict(given.shapes)
-    values = {**given.values, **{s.input: s.value(number) for s, number in candidate.numbers}}
+    values = {**given.values, **{s.input: s.value(number) for s, number in choice.numbers}}
     for item in open_inputs.inputs:
         if item.name in values:
             continue
         sizes = dims_of(item)
-        own = [by_dim.get(d.dim_param, by_axis.get((item.name, at))) for at, d in enumerate(sizes)]
+        chosen = [
+            by_dim.get(dim.dim_param, by_axis.get((item.name, axis)))
+            for axis, dim in enumerate(sizes)
+        ]
         free = free_axes(item)
         if item.name in shapes:
-            pairs = zip(own, shapes[item.name], strict=False)
-            shapes[item.name] = tuple(old if new is None else new for new, old in pairs)
+            shapes[item.name] = _replaced(shapes[item.name], chosen)
         elif -1 in free:
             shapes[item.name] = (by_axis[item.name, -1],)
-        elif any(not sizes[at].dim_param for at in free):
-            known = [dims.get(d.dim_param, d.dim_value) for d in sizes]
-            pairs = zip(own, known, strict=True)
-            shapes[item.name] = tuple(old if new is None else new for new, old in pairs)
+        elif any(not sizes[axis].dim_param for axis in free):
+            known = [dims.get(dim.dim_param, dim.dim_value) for dim in sizes]
+            shapes[item.name] = _replaced(known, chosen)
         else:
             dims.update((d.dim_param, by_dim[d.dim_param]) for d in sizes if d.dim_param in by_dim)
     return Fixed(dims, shapes, values)
+
+
+def _replaced(old: Sequence[int], new: Sequence[int | None]) -> tuple[int, ...]:
+    """Return a shape with some sizes replaced; None keeps the old size."""
+    return tuple(a if b is None else b for a, b in zip(old, new, strict=False))
 
 
 def search(
@@ -252,8 +255,8 @@ def search(
     start: OpenChoice,
     *,
     grow: bool = False,
-) -> Found:
-    """Return the first candidate that runs and can be shaped, otherwise a guess and the reason.
+) -> BestChoice:
+    """Return the first choice that runs and can be shaped, otherwise a guess and the reason.
 
     `grow` first doubles and halves the sizes of `start`.
     """
@@ -261,30 +264,29 @@ def search(
     far = iter(_grown(start)) if grow else iter(())
     far = itertools.chain(far, _others(start))
     seen: set[OpenChoice] = set()
-    unshaped: list[Found] = []
+    unshaped: list[BestChoice] = []
     while not attempts.is_over and len(unshaped) < _UNSHAPED:
         batch = [near.popleft()] if near else []
         batch += itertools.islice(far, 1)
         if not batch:
             break
-        for candidate in batch:
-            if candidate in seen:
+        for choice in batch:
+            if choice in seen:
                 continue
-            seen.add(candidate)
-            fixed = fixed_with(open_inputs, given, candidate)
+            seen.add(choice)
+            fixed = fixed_with(open_inputs, given, choice)
             failure = attempts.run(fixed)
             if failure is not None:
-                near.extend(_hinted(candidate, failure))
+                near.extend(_hinted(choice, failure))
                 continue
-            why = _why_unshaped(attempts, fixed, in_full=not unshaped)
-            if not why:
-                return Found(candidate)
-            unshaped.append(Found(candidate, why))
-    return (
-        unshaped[0]
-        if unshaped
-        else Found(start, attempts.barrier or "the model did not run with any of the sizes tried")
-    )
+            reason = _why_unshaped(attempts, fixed, in_full=not unshaped)
+            if not reason:
+                return BestChoice(choice)
+            unshaped.append(BestChoice(choice, reason))
+    if unshaped:
+        return unshaped[0]
+    failed = "the model did not run with any of the sizes tried"
+    return BestChoice(start, attempts.barrier or failed)
 
 
 def _why_unshaped(attempts: Attempts, fixed: Fixed, *, in_full: bool) -> Words:
@@ -304,22 +306,23 @@ def _others(start: OpenChoice) -> Iterator[OpenChoice]:
     First all sizes except batch sizes change together, then the switches, then single sizes.
     """
     long = [size for size, number in start.sizes if number != 1]
-    most = max((len(size.worth) for size in long), default=0)
-    for at in range(1, most):
-        yield start.sized({size: size.worth[at] for size in long if at < len(size.worth)})
-        if at == _EARLY:
+    most = max((len(size.candidates) for size in long), default=0)
+    for rank in range(1, most):
+        sizes = [size for size in long if rank < len(size.candidates)]
+        yield start.sized({size: size.candidates[rank] for size in sizes})
+        if rank == _EARLY:
             yield from _switched(start, 1)
-    for at in range(1, 16):
-        yield from _switched(start, at)
+    for rank in range(1, 16):
+        yield from _switched(start, rank)
         for size, _ in start.sizes:
-            if at < len(size.worth):
-                yield start.sized({size: size.worth[at]})
+            if rank < len(size.candidates):
+                yield start.sized({size: size.candidates[rank]})
 
 
-def _switched(start: OpenChoice, at: int) -> Iterator[OpenChoice]:
+def _switched(start: OpenChoice, rank: int) -> Iterator[OpenChoice]:
     for switch, _ in start.numbers:
-        if at < len(switch.worth):
-            yield start.switched({switch: switch.worth[at]})
+        if rank < len(switch.candidates):
+            yield start.switched({switch: switch.candidates[rank]})
 
 
 def _grown(start: OpenChoice) -> Iterator[OpenChoice]:
@@ -332,30 +335,30 @@ def _grown(start: OpenChoice) -> Iterator[OpenChoice]:
                 yield start.sized({size: number >> power})
 
 
-def _hinted(candidate: OpenChoice, failure: RunFailure) -> Iterable[OpenChoice]:
-    """Yield candidates with sizes taken from the text of a failure."""
-    known = {number for _, number in candidate.sizes}
+def _hinted(choice: OpenChoice, failure: RunFailure) -> Iterable[OpenChoice]:
+    """Yield choices with sizes taken from the text of a failure."""
+    known = {number for _, number in choice.sizes}
     numbers = [number for number in failure.numbers if number <= _LARGEST]
     fresh = [number for number in numbers if number not in known]
     for number in (*fresh, *(n for n in numbers if n in known))[:_HINTS]:
-        for size, old in candidate.sizes:
+        for size, old in choice.sizes:
             if old != number:
-                yield candidate.sized({size: number})
+                yield choice.sized({size: number})
 
 
 def boundary(
     attempts: Attempts,
     open_inputs: OpenInputs,
     given: Fixed,
-    found: OpenChoice,
+    choice: OpenChoice,
     size: OpenSize,
     bad: int,
 ) -> int | None:
     """Return the working size closest to a failing size; None if there is no sharp limit."""
-    good = dict(found.sizes)[size]
+    good = dict(choice.sizes)[size]
 
     def runs(number: int) -> bool:
-        fixed = fixed_with(open_inputs, given, found.sized({size: number}))
+        fixed = fixed_with(open_inputs, given, choice.sized({size: number}))
         return attempts.run(fixed) is None
 
     step = 1 if good > bad else -1
