@@ -1,9 +1,8 @@
-"""A real browser for tests: Debian's Chromium or Chrome, driven by playwright; skipped elsewhere.
+"""Runs pages in Chromium or Chrome through playwright; without a browser the tests are skipped.
 
-`open_page` opens an address as a reader would and fails the test when the page complained on its
-console. One browser serves all tests of a file, and a page that a test has left serves the next: no
-page of ours keeps anything. It ends with the file: while playwright runs, nothing else in the
-process can run an event loop.
+`open_page` opens an address and fails the test if the page logs an error or a warning. One browser
+and its pages serve all tests of a file, since the pages store nothing. The browser closes at the
+end of the file, because playwright occupies the event loop.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ if TYPE_CHECKING:
 _COMPLAINTS = ("error", "warning")
 _NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 FLAGS = (
-    "--no-sandbox",  # which root has not, and containers often have not
-    "--disable-dev-shm-usage",  # 64 MB in containers
+    "--no-sandbox",  # root and many containers have no sandbox
+    "--disable-dev-shm-usage",  # has only 64 MB in containers
     "--disable-gpu",
     "--disable-background-networking",
     "--disable-component-update",
@@ -31,7 +30,7 @@ FLAGS = (
 
 
 class OpensPages(Protocol):
-    """Opens a file or an address, in a window and with settings of the reader's."""
+    """Opens a file or an address in a window with these settings."""
 
     def __call__(
         self,
@@ -42,18 +41,18 @@ class OpensPages(Protocol):
         dark: bool = False,
         scripts: bool = True,
     ) -> Page:
-        """The page, once it has loaded."""
+        """Return the page after it has loaded."""
         ...
 
 
 def found_browser() -> str | None:
-    """Where Chromium or Chrome is."""
+    """Return the path of Chromium or Chrome, or None."""
     return next(filter(None, map(shutil.which, _NAMES)), None)
 
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    """A running browser; without one the tests that ask for it are skipped, with the reason."""
+    """Yield a running browser; skip the test if playwright or the browser is missing."""
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     program = found_browser()
     if program is None:
@@ -67,10 +66,10 @@ def browser() -> Iterator[Browser]:
 
 
 class _Kept:
-    """Pages of a browser with scripts or without, and what they complained about."""
+    """Reusable pages, with or without scripts, and their console errors."""
 
     def __init__(self, browser: Browser, *, scripts: bool) -> None:
-        # Nothing moves by itself: every frame of it would be drawn by this processor.
+        # Animations are off: drawing every frame would cost processor time.
         self._context = browser.new_context(java_script_enabled=scripts, reduced_motion="reduce")
         self.said: list[str] = []
         self._free: list[Page] = []
@@ -89,7 +88,7 @@ class _Kept:
         return page
 
     def leave(self) -> list[str]:
-        """Empty the pages of a test; return what they said."""
+        """Empty the pages of a test and return their console errors."""
         for page in self._used:
             page.goto("about:blank")
         self._free += self._used
@@ -101,13 +100,13 @@ class _Kept:
 
 @pytest.fixture(scope="module")
 def kept_pages(browser: Browser) -> dict[bool, _Kept]:
-    """Pages with scripts, and pages without."""
+    """Return reusable pages, with scripts and without."""
     return {scripts: _Kept(browser, scripts=scripts) for scripts in (True, False)}
 
 
 @pytest.fixture
 def open_page(kept_pages: dict[bool, _Kept]) -> Iterator[OpensPages]:
-    """Opens pages, which the test leaves at its end; it fails on what they said."""
+    """Yield a function that opens pages; fail the test if a page logs an error."""
 
     def opened(
         where: Path | str,

@@ -1,4 +1,4 @@
-"""A small project with budgets, as tests of `check`, the plugin and the action use it."""
+"""A small project with budgets for tests of `check`, the pytest plugin and the action."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ budget = { ram = "64M", spill = 0 }
 
 
 def buffers(*sizes: int) -> str:
-    """A list of buffers, each alive with its neighbours: the peak is the largest pair."""
+    """Return a buffer list in which each buffer overlaps the next; the largest pair is the peak."""
     rows = [f"t{at},{at},{at + 2},{size}" for at, size in enumerate(sizes)]
     return "\n".join(["id,lower,upper,size", *rows]) + "\n"
 
 
 def make_project(folder: Path) -> Path:
-    """Three models and their budgets; gives the folder."""
+    """Create three models with budgets and return the folder."""
     models = folder / "models"
     models.mkdir(parents=True)
     for name in ("tiny.eaix", "small_htp.bin"):
@@ -44,5 +44,5 @@ def make_project(folder: Path) -> Path:
 
 
 def grow(folder: Path, size: int = 8000) -> None:
-    """Let one model need more than it did."""
+    """Make one model need more memory."""
     (folder / "models" / "spotter.csv").write_text(buffers(512, 8000, size, 64), "utf-8")

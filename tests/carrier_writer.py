@@ -1,4 +1,4 @@
-"""Writes files that carry context binaries, so that their readers can be tested with our own."""
+"""Writes files that contain context binaries, for tests of their readers."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ from context_writer import (
 
 from qnnmem.htp.binary.context import HtpContext, HtpGraph
 
-DISPATCH_AT = 8192  # where the bytecode of a LiteRT model begins
+DISPATCH_AT = 8192  # where the bytecode of a LiteRT model starts
 SM8650, SM8750 = 57, 69
 
 
 def kv_graph(name: str, new: int, length: int, **changes: object) -> HtpGraph:
-    """A graph with KV cache as input, for `new` tokens of a context of `length`."""
+    """Return a graph with a KV cache input, for `new` tokens of a context of `length`."""
     cache = example_tensor("past_key_0_in", 1, dimensions=(1, 4, 8, length - new))
     mask = example_tensor("attention_mask", 2, dimensions=(1, 1, new, length))
     return example_graph(name, inputs=(cache, mask), **changes)
 
 
 def binary(*graphs: HtpGraph, soc: int = SM8650, **changes: Any) -> tuple[HtpContext, bytes]:
-    """A context and its bytes."""
+    """Return a context and its bytes."""
     context = example_context(*graphs, soc_model=soc, **changes)
     return context, pack_context(context)
 
@@ -45,7 +45,7 @@ def binary(*graphs: HtpGraph, soc: int = SM8650, **changes: Any) -> tuple[HtpCon
 
 
 def wrapped(data: bytes, padding: int = 256, magic: int = 0x5678ABCD) -> bytes:
-    """A binary behind the wrapper of ExecuTorch."""
+    """Return a binary in ExecuTorch's wrapper."""
     return struct.pack("<IqQ", magic, 7, len(data)).ljust(padding, b"\0") + data
 
 
@@ -56,7 +56,7 @@ def spec(
     backend: int = 2,
     most_spill: int | None = None,
 ) -> bytes:
-    """A compile spec."""
+    """Return a compile spec."""
     info = TableOf({0: u32(soc), 1: TableOf({0: u32(arch), 1: u32(vtcm)})})
     options: dict[int, Any] = {0: u32(backend)}
     if most_spill is not None:
@@ -76,7 +76,7 @@ class Delegate:
     spec: bytes | None = None
 
     def table(self) -> TableOf:
-        """As the program has it."""
+        """Return the delegate as a table of the program."""
         place = {} if self.inline else {0: Inline(b"\1")}
         given = spec() if self.spec is None else self.spec
         one = TableOf({0: Octets(b"qnn_compile_spec"), 1: Octets(given)})
@@ -100,7 +100,7 @@ class Method:
     returns: int | None = None  # of a constant method
 
     def table(self) -> TableOf:
-        """As the program has it."""
+        """Return the method as a table of the program."""
         fields: dict[int, Any] = {0: Octets(self.name.encode())}
         if self.returns is not None:
             value = TableOf({0: Inline(struct.pack("<q", self.returns))})
@@ -122,7 +122,7 @@ def pte(
     version: bytes = b"ET12",
     places: Mapping[int, tuple[int, int]] | None = None,
 ) -> bytes:
-    """A program; `places` overrides where a segment is said to be."""
+    """Return a program; `places` replaces the stated offset and size of a segment."""
     rows, at = [], 0
     for number, segment in enumerate(segments):
         start, size = (places or {}).get(number, (at, len(segment)))
@@ -157,7 +157,7 @@ def litert(
     maker: str = "Qualcomm",
     model: str = "SM8650",
 ) -> bytes:
-    """A TFLite model whose operators run parts of the bytecode: name, start and size of each."""
+    """Return a TFLite model whose operators run parts of the bytecode: name, start and size."""
     from flatbuffers import flexbuffers
 
     operators = []
@@ -192,7 +192,7 @@ def litert(
 
 
 def litertlm(models: Sequence[bytes]) -> bytes:
-    """A LiteRT-LM file with these TFLite models."""
+    """Return a LiteRT-LM file with these TFLite models."""
     rows, at, body = [], 16384, b""
     for model in models:
         end = at + len(model)
@@ -212,7 +212,7 @@ def litertlm(models: Sequence[bytes]) -> bytes:
 def genie(
     folder: Path, binaries: Mapping[str, bytes], *, length: int = 128, spill: int = 0, soc: int = 57
 ) -> Path:
-    """A Genie bundle."""
+    """Write a Genie bundle and return its folder."""
     folder.mkdir(exist_ok=True)
     for name, data in binaries.items():
         (folder / name).write_bytes(data)
@@ -228,7 +228,7 @@ def genie(
 
 
 def epcontext(path: Path, *nodes: dict[str, Any], op_type: str = "EPContext") -> Path:
-    """Write an ONNX model with nodes of these attributes."""
+    """Write an ONNX model with nodes of these attributes and return its path."""
     import onnx
     from onnx import TensorProto, helper
 

@@ -1,4 +1,4 @@
-"""Chains compared with the model that was cut, and written with binaries of HTP."""
+"""Compares chains with the whole model, and writes chains with HTP binaries."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from qnnmem.results.schema import encode
 
 
 def check_parts(models: Sequence[bytes]) -> None:
-    """Let ONNX's own checker have the last word on every part."""
+    """Check every part with ONNX's own checker."""
     for blob in models:
         onnx.checker.check_model(blob)
 
@@ -34,7 +34,7 @@ def prove_partition(found: Partition, *, samples: Sequence[Sample] = (), seed: i
 
 
 def whole_model(sequence: OpSequence) -> onnx.ModelProto:
-    """Return the model of the file with input shapes fixed and its data embedded.
+    """Return the model of the file with fixed input shapes and embedded data.
 
     Inputs with a given value become constants.
     """
@@ -47,7 +47,7 @@ def whole_model(sequence: OpSequence) -> onnx.ModelProto:
     else:
         del whole.graph.input[:]
         whole.graph.input.extend(fixed[name] for name in wanted)
-        # Before that version initializers have to be among the inputs.
+        # Older versions require initializers among the inputs.
         whole.ir_version = max(whole.ir_version, sequence.proto.ir_version)
     for tensor in tensors(whole):
         embed(sequence.path, tensor)
@@ -55,7 +55,7 @@ def whole_model(sequence: OpSequence) -> onnx.ModelProto:
 
 
 def write_htp_chain(found: HtpParts, folder: Path) -> Chain:
-    """Write the parts, their context binaries and the manifest."""
+    """Write the parts, their context binaries and the manifest; return the chain."""
     blobs = found.partition.models()
     binaries = [path.read_bytes() for path in found.binaries]
     described = describe_chain(found.partition, blobs)

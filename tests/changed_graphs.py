@@ -1,15 +1,10 @@
-"""Seeded random graphs, fused, computed again and said by other operators, and compared.
+"""Changes seeded random graphs and compares the results with the unchanged graph.
 
-The graphs of `picture_graphs.py` with nodes that can be fused and operators that can be replaced.
-Of each:
-
-    exact      fused without other weights: the same bit for bit, or it would be dropped
-    rounding   fused with all that is known: the same but for rounding
-    again      ops chosen at random are done again before a later reader: the same bit for bit
-    replaced   operators by what the standard says of them: the same but for rounding
-
-`qnnmem fix` refuses what is more than rounded. These graphs are our own, so all is done in this
-process.
+The graphs are those of `picture_graphs.py`, with more nodes that can be fused or replaced. An exact
+fusion gives the same bits. A fusion with changed weights gives the same values up to rounding.
+Recomputing random ops before a later reader gives the same bits. Replacing operators by their
+definition gives the same values up to rounding. ¶ Everything runs in this process, since the graphs
+are trusted.
 """
 
 from __future__ import annotations
@@ -41,7 +36,7 @@ _REPLACED = (
 
 
 def _kind(op: str, **attributes: Any) -> Growth:
-    """A node that keeps the shape."""
+    """Return a growth step that adds a node of the same shape."""
 
     def grow(grown: Growing, x: Picture) -> Picture:
         return Picture(grown.add(op, [x.name], **attributes)[0], x.channels, x.rows, x.columns)
@@ -84,7 +79,7 @@ _MORE: tuple[Growth, ...] = (
 
 
 def change_and_compare(seed: int) -> dict[str, list[float]]:
-    """Gaps of all changes of one graph, by what was changed."""
+    """Return the gaps of all changes of one graph, by kind of change."""
     model = make(seed, _MORE)
     model.opset_import[0].version = 18
     graph = SteppedGraph(TiledGraph.of(shaped(model)))
@@ -124,6 +119,6 @@ def _changed(
 
 
 def _gap(wanted: list[NDArray[Any]], found: list[NDArray[Any]]) -> float:
-    """As part of the largest value; 0 where every bit is the same, infinite for NaN or infinite."""
+    """Return the gap relative to the largest value; 0 for equal bits, infinite for NaN or inf."""
     pairs = zip(wanted, found, strict=True)
     return max(0.0 if is_same(*both) else difference(*both)[1] or 1e-30 for both in pairs)

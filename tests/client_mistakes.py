@@ -1,7 +1,7 @@
-"""The example client with every mistake it knows.
+"""Runs the example client with every mistake it can make.
 
-Each mistake must be found with its rule, at the line that is marked `line:` in the source and,
-where memory was freed, at that line, too.
+Each mistake must be reported with its rule, at the line marked `line:` in the source. For freed
+memory, the line of the free must be reported too.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ SOURCE = Path(__file__).resolve().parents[1] / "examples" / "lpai_client.c"
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """The rule that a mistake breaks, the line that breaks it, and another line that is named."""
+    """The rule that a mistake breaks, the line that breaks it, and a related line."""
 
     rule: str
     line: str
@@ -83,14 +83,14 @@ MISTAKES = {
 
 
 def build(target: Path, compiler: str, flags: Sequence[str] = ()) -> Path:
-    """The client as a compiler makes it."""
+    """Compile the client and return its path."""
     command = [compiler, "-g", "-w", *flags, str(SOURCE), "-o", str(target), "-ldl", "-lpthread"]
-    subprocess.run(command, check=True, capture_output=True)  # a compiler
+    subprocess.run(command, check=True, capture_output=True)  # the compiler
     return target
 
 
 def one_graph(name: str = "counter") -> bytes:
-    """A binary with one of the self-test's graphs."""
+    """Return a binary with one of the self-test's graphs."""
     from qnnmem.lpai.binary import pack
     from qnnmem.lpai.selftest.models import context
 
@@ -99,13 +99,13 @@ def one_graph(name: str = "counter") -> bytes:
 
 
 def run(program: Path, binary: Path, *words: str) -> ClientResult:
-    """One run of the client."""
+    """Return the report on one run of the client."""
     command = (str(program), str(binary), *words)
     return check_client(ClientOptions(command, profile(), time_limit_s=600))
 
 
 def lines() -> dict[str, int]:
-    """The marked lines of the client by their names."""
+    """Return the marked lines of the client by name."""
     found = {}
     for number, line in enumerate(SOURCE.read_text("utf-8").splitlines(), 1):
         mark = re.search(r"/\* line: (\w+) \*/", line)
@@ -115,7 +115,7 @@ def lines() -> dict[str, int]:
 
 
 def problems(report: ClientResult, wanted: Expected) -> Iterator[str]:
-    """What a run did not find as it should."""
+    """Yield what a run failed to report."""
     places = lines()
     same = [one for one in report.findings if one.rule == wanted.rule]
     if not same:

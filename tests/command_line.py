@@ -1,4 +1,4 @@
-"""The command line as tests call it: in this process, errors kept as they were raised."""
+"""Runs the command line in this process and keeps the raised errors."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from qnnmem.flags import flag
 
 
 class Verb(Protocol):
-    """A verb with its first words, waiting for the others."""
+    """A verb whose first arguments are set."""
 
     def __call__(self, *words: str | Path) -> Result:
-        """What the verb did."""
+        """Run the verb with more arguments and return the result."""
 
 
 def run(*words: str | Path) -> Result:
-    """Run `qnnmem` with these words; an error that it would say comes back in `exception`."""
+    """Run `qnnmem` with these arguments; a user-facing error is in `exception`."""
     done = CliRunner().invoke(qnnmem, list(map(str, words)), standalone_mode=False)
     expected = QnnMemError | click.ClickException
     assert done.exception is None or isinstance(done.exception, expected), done.exception
@@ -31,19 +31,19 @@ def run(*words: str | Path) -> Result:
 
 
 def verb(*words: str) -> Verb:
-    """Start every run with these words."""
+    """Return a function that starts every run with these arguments."""
     return partial(run, *words)
 
 
 def exit_code(done: Result) -> int:
-    """The code that the program would leave with."""
+    """Return the exit code that the program would have."""
     if done.exception is None:
         return int(done.return_value or 0)
     return int(getattr(done.exception, "exit_code", 70))
 
 
 def sentence(done: Result) -> str:
-    """What the user reads when a command ends with an error."""
+    """Return the error message that the user would see."""
     if isinstance(done.exception, QnnMemError):
         return done.exception.sentence(flag)
     assert isinstance(done.exception, click.ClickException), done.exception
@@ -51,7 +51,7 @@ def sentence(done: Result) -> str:
 
 
 def every_verb() -> dict[str, click.Command]:
-    """Every verb and sub-verb by its words, groups too."""
+    """Return every verb, group and subcommand by name."""
     found = {}
     for name, command in qnnmem.commands.items():
         found[name] = command

@@ -1,9 +1,9 @@
-"""Settings of all tests."""
+"""Settings for all tests."""
 
 import sys
 
-# pytest rewrites the asserts of tests and of this package. What it makes is kept for the other
-# processes of the tests, also where Python may write no bytecode; children still write none.
+# pytest stores the rewritten asserts as bytecode for the other test processes, even if
+# PYTHONDONTWRITEBYTECODE is set. Child processes still write no bytecode.
 sys.dont_write_bytecode = False
 
 import gc  # noqa: E402
@@ -13,7 +13,7 @@ from collections.abc import Iterator  # noqa: E402
 from functools import cache  # noqa: E402
 from pathlib import Path  # noqa: E402
 
-# As the command line has it, and before NumPy is loaded: threads that wait use up a processor.
+# As in the command line, and before NumPy is loaded: idle BLAS threads use up a core.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import pytest  # noqa: E402
@@ -24,7 +24,7 @@ from qnnmem.cache import NOWHERE  # noqa: E402
 
 pytest_plugins = ["browser"]
 
-# A busy machine is no failure: properties are about values, never about time.
+# A busy machine is not a failure: properties check values, never time.
 settings.register_profile(
     "patient",
     deadline=None,
@@ -33,8 +33,8 @@ settings.register_profile(
 )
 settings.load_profile("patient")
 
-# Programs that the tests start inherit what is ignored, as in a job in the background; then they
-# would have to ignore the signals that they are tested with.
+# A test run in the background ignores signals, and child processes inherit that. The signals are
+# restored, so that tests can send them to the children.
 for name in ("SIGINT", "SIGHUP", "SIGTERM"):
     number = getattr(signal, name, None)
     if number is not None and signal.getsignal(number) is signal.SIG_IGN:
@@ -44,18 +44,18 @@ for name in ("SIGINT", "SIGHUP", "SIGTERM"):
 if sys.platform == "linux":
     import warm_start
 
-    warm_start.warm_children()  # before any test imports a module that starts some
+    warm_start.warm_children()  # before a test imports a module that starts children
 
 
-# Files that take longest, some with few tests: begun first, so that no core waits for them alone.
+# The slowest files start first, so that no core waits for them at the end.
 LONG = {
     *("test_wheel.py", "test_snippet_types.py", "test_consoles.py", "test_real_models.py"),
     *("test_quantize.py", "test_fuzz.py", "test_robust_logs.py", "test_labelled_texts.py"),
     *("test_workers.py", "test_kb_check.py", "test_fix_command.py", "test_cases.py"),
 }
 
-# Folders and files that `make quick` leaves out: they start programs, compilers, browsers or the
-# HTP library, run models, or take more than a second of a processor (`--durations=20`).
+# Files and folders that `make quick` skips: they start programs, compilers, browsers or the HTP
+# library, run models, or take over a second of processor time (`--durations=20`).
 SLOW = {
     *("cli", "client", "doctor/fleet", "fix", "judge", "models", "watch", "workbench"),
     *("contract/test_leaks.py", "doctor/test_archives.py", "doctor/test_beside.py"),
@@ -108,20 +108,20 @@ TESTS = Path(__file__).parent
 
 @cache
 def is_slow(path: Path) -> bool:
-    """True for a file in the table, or in a folder of it."""
+    """True if the table of slow tests lists the file or its folder."""
     name = path.relative_to(TESTS)
     return any(part.as_posix() in SLOW for part in (name, *name.parents))
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Do not even import slow files where they would not run."""
+    """Skip the import of slow files when slow tests are deselected."""
     unwanted = config.getoption("markexpr") == "not slow" and collection_path.is_relative_to(TESTS)
     return True if unwanted and is_slow(collection_path) else None
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark the slow tests, and put those of long files before the others."""
+    """Mark the slow tests, and run the slowest files first."""
     for item in items:
         if is_slow(item.path):
             item.add_marker(pytest.mark.slow)
@@ -129,13 +129,13 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Look for garbage among what tests make: thousands of tests and their modules stay anyway."""
+    """Freeze the collected tests, so that garbage collection skips them."""
     gc.collect()
     gc.freeze()
 
 
 def pytest_unconfigure() -> None:
-    """Tests leave contexts behind on purpose: nobody wants the list of them."""
+    """Silence the list of leaks at exit, since tests leave contexts open on purpose."""
     os.environ["QNNMEM_LEAKS"] = "0"
     if sys.platform == "linux":
         warm_start.end_server()
@@ -143,9 +143,9 @@ def pytest_unconfigure() -> None:
 
 @pytest.fixture(autouse=True, scope="session")
 def no_kept_results() -> Iterator[None]:
-    """Have no test see what another one had compiled, as far as it runs in this process.
+    """Disable the result caches in this process, so that tests do not share compiled results.
 
-    Nor an estimate of a loader: workers that are told what to say would be believed later.
+    The cache of load estimates is disabled too, since fake workers would fill it with false data.
     """
     from qnnmem.htp import measure
     from qnnmem.htp.compile_cache import CompileCache

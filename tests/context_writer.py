@@ -1,8 +1,8 @@
-"""Writes context binaries of the HTP backend, so that readers can be tested without the library.
+"""Writes HTP context binaries, so that readers can be tested without the library.
 
-`pack_context` is the inverse of the reader: what is read from its bytes is the value it was given.
-The blob is noise behind the version words; no library could run it. Formats 2.2 and 2.3, metadata
-of version 1 and 3 and graph records of 0, 40 and 112 bytes are written, as the value asks for.
+`pack_context` is the inverse of the reader: reading the bytes returns the given value. The blob
+after the version words is noise, so no library can run it. The value selects format 2.2 or 2.3,
+metadata version 1 or 3, and graph records of 0, 40 or 112 bytes.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Inline:
 
 @dataclass(frozen=True)
 class Octets:
-    """A vector of elements of fixed size, or a text."""
+    """A string, or a vector of elements of fixed size."""
 
     data: bytes
     width: int = 1
@@ -35,7 +35,7 @@ class Octets:
 
 @dataclass(frozen=True)
 class TableOf:
-    """A table by slot number."""
+    """A table whose fields are keyed by slot number."""
 
     fields: Mapping[int, Inline | Octets | TableOf | VectorOf]
 
@@ -51,19 +51,19 @@ Field = Inline | Octets | TableOf | VectorOf
 
 
 class FlatWriter:
-    """Writes a FlatBuffer front to back: what a table points to comes behind it."""
+    """Writes a FlatBuffer front to back: a table precedes the objects that it points to."""
 
     def __init__(self) -> None:
         self.data = bytearray(4)
 
     def finish(self, root: TableOf) -> int:
-        """Write everything and give the position of the root table."""
+        """Write everything and return the position of the root table."""
         position = self._table(root)
         struct.pack_into("<I", self.data, 0, position)
         return position
 
     def field_position(self, table: int, slot: int) -> int:
-        """Tell where a field of a table lies."""
+        """Return the position of a table's field."""
         vtable = table - int(struct.unpack_from("<i", self.data, table)[0])
         return table + int(struct.unpack_from("<H", self.data, vtable + 4 + 2 * slot)[0])
 
@@ -111,19 +111,19 @@ class FlatWriter:
 
 
 def pack_context(context: HtpContext, backend: int = HTP_BACKEND) -> bytes:
-    """Write a context binary that reads back as this value; sizes in the value are kept."""
+    """Return a context binary that reads back as this value, with its stated sizes."""
     blob = struct.pack("<QQQ", *context.blob_version).ljust(context.blob_bytes, b"\x5a")
     pack = _pack_2_2 if context.format_version == (2, 2) else pack_2_3
     return pack(_info(context, backend), blob)
 
 
 def sized(context: HtpContext) -> HtpContext:
-    """Give a context the file size that its binary has."""
+    """Return the context with the file size of its binary."""
     return replace(context, file_bytes=len(pack_context(context)))
 
 
 def pack_2_3(info: TableOf, blob: bytes) -> bytes:
-    """A container of version 2.3."""
+    """Return a container of version 2.3."""
     writer = FlatWriter()
     writer.finish(TableOf({0: info}))
     offset = -(-(40 + len(writer.data)) // 4096) * 4096
@@ -211,7 +211,7 @@ def _tensor(tensor: TensorInfo) -> TableOf:
         7: Octets(struct.pack(f"<{len(tensor.dimensions)}I", *tensor.dimensions), 4),
         9: _text(tensor.name),
     }
-    if tensor.type is not TensorType.APP_WRITE:  # a default is left out
+    if tensor.type is not TensorType.APP_WRITE:  # the default, so it is omitted
         fields[1] = u32(tensor.type)
     if tensor.data_type is not DataType.UNDEFINED:
         fields[3] = u32(tensor.data_type)
@@ -225,12 +225,12 @@ def _tensor(tensor: TensorInfo) -> TableOf:
 
 
 def union(version: int, value: TableOf) -> TableOf:
-    """A value with the version that says how to read it."""
+    """Return a versioned union value."""
     return TableOf({0: u32(version), 1: Inline(bytes([version])), 2: value})
 
 
 def u32(value: int) -> Inline:
-    """A number of 32 bits."""
+    """Return a 32-bit number."""
     return Inline(struct.pack("<I", value))
 
 
@@ -242,7 +242,7 @@ def _text(text: str) -> Octets:
 
 
 def example_graph(name: str = "graph", **changes: object) -> HtpGraph:
-    """Give a graph of two quantized tensors with every number set."""
+    """Return a graph of two quantized tensors with every number set."""
     graph = HtpGraph(
         name,
         (example_tensor("x", 1),),
@@ -262,7 +262,7 @@ def example_graph(name: str = "graph", **changes: object) -> HtpGraph:
 
 
 def example_tensor(name: str, number: int, **changes: object) -> TensorInfo:
-    """Give a tensor of 8,000 bytes."""
+    """Return a tensor of 8,000 bytes."""
     tensor = TensorInfo(
         number,
         name,
@@ -275,7 +275,7 @@ def example_tensor(name: str, number: int, **changes: object) -> TensorInfo:
 
 
 def example_context(*graphs: HtpGraph, **changes: object) -> HtpContext:
-    """Give a context for SM8650, by default of one graph, as SDK 2.51 would write it."""
+    """Return a context for SM8650 as SDK 2.51 writes it, by default with one graph."""
     context = HtpContext(
         *((2, 3), (4, 0, 6), 4096, 0, 3, "v2.51.0.0", (2, 40, 0), (5, 51, 0), 57, 75),
         graphs or (example_graph(),),
@@ -285,7 +285,7 @@ def example_context(*graphs: HtpGraph, **changes: object) -> HtpContext:
 
 
 def old_graph(name: str = "old", **changes: object) -> HtpGraph:
-    """Give a graph as files of SDK 2.25 and before describe it."""
+    """Return a graph as SDK 2.25 and older describe it."""
     inputs = (example_tensor("x", 1, quantization=None),)
     outputs = (example_tensor("y", 2, type=TensorType.APP_READ, quantization=None),)
     graph = HtpGraph(name, inputs, outputs, spill_fill=4096)
@@ -293,7 +293,7 @@ def old_graph(name: str = "old", **changes: object) -> HtpGraph:
 
 
 def old_context(*graphs: HtpGraph, **changes: object) -> HtpContext:
-    """Give a context in format 2.2, as SDK 2.22 wrote it."""
+    """Return a context in format 2.2, as SDK 2.22 writes it."""
     old: dict[str, object] = {
         "format_version": (2, 2),
         "info_version": 1,

@@ -1,9 +1,7 @@
-"""Small models of our own in ONNX, and the DLC files that the real library makes of them.
+"""Small ONNX models, and the DLC files that the real library writes for them.
 
-    python tools/dlc_examples.py FOLDER
-
-writes a DLC for each model with the real library, which takes Linux on x86-64. Tests read the files
-anywhere and compare what they compute with the models, which are made here from a seed.
+`python tools/dlc_examples.py FOLDER` writes a DLC for each model; it needs the library, so Linux on
+x86-64. The tests compare the DLC files with these seeded models on any machine.
 """
 
 from __future__ import annotations
@@ -24,7 +22,7 @@ SM8650 = "57"
 
 @dataclass
 class Sheet:
-    """A model with one output for each operator on it."""
+    """A model with one output per operator."""
 
     shape: tuple[int, ...]
     seed: int
@@ -37,7 +35,7 @@ class Sheet:
         self.random = np.random.default_rng(self.seed)
 
     def add(self, kind: str, *inputs: Any, count: int = 1, **attributes: Any) -> str:
-        """A node; arrays among its inputs become constants. Gives its first result."""
+        """Add a node and return its first result; arrays among its inputs become constants."""
         place = len(self.nodes)
         names = [value if isinstance(value, str) else self.store(value) for value in inputs]
         made = [f"{kind}_{place}_{part}" for part in range(count)]
@@ -45,22 +43,22 @@ class Sheet:
         return made[0]
 
     def out(self, kind: str, *inputs: Any, **attributes: Any) -> None:
-        """A node on the input whose results are outputs."""
+        """Add a node on the input and make its results outputs."""
         made = self.add(kind, *inputs, **attributes)
         self.outputs += [made, *self.nodes[-1].output[1:]]
 
     def store(self, values: Any) -> str:
-        """A constant."""
+        """Add a constant and return its name."""
         name = f"c{len(self.constants)}"
         self.constants.append(numpy_helper.from_array(np.asarray(values), name))
         return name
 
     def weights(self, *shape: int) -> Any:
-        """Seeded numbers."""
+        """Return seeded weights."""
         return self.random.standard_normal(shape).astype("f4")
 
     def model(self) -> onnx.ModelProto:
-        """All of it."""
+        """Return the whole model."""
         graph = helper.make_graph(
             self.nodes,
             "sheet",
@@ -79,12 +77,12 @@ class Sheet:
 
 
 def ints(*values: int) -> Any:
-    """Whole numbers as ONNX likes them."""
+    """Return an int64 array, as ONNX requires."""
     return np.array(values, "i8")
 
 
 def image() -> onnx.ModelProto:
-    """Layers on an image."""
+    """Return layers on an image."""
     sheet = Sheet((1, 6, 10, 12), 1)
     w = sheet.weights
     conv = {"dilations": [2, 1], "pads": [1, 2, 0, 1], "strides": [1, 2]}
@@ -110,7 +108,7 @@ def image() -> onnx.ModelProto:
 
 
 def resizes() -> onnx.ModelProto:
-    """An image in other sizes."""
+    """Return an image in other sizes."""
     sheet = Sheet((1, 2, 5, 6), 2)
     floor, round_floor = {"nearest_mode": "floor"}, {"nearest_mode": "round_prefer_floor"}
     for way, mode, more in (
@@ -129,7 +127,7 @@ def resizes() -> onnx.ModelProto:
 
 
 def matrices() -> onnx.ModelProto:
-    """Products, reductions and movements."""
+    """Return products, reductions and data movements."""
     sheet = Sheet((2, 5, 7), 3)
     w = sheet.weights
     sheet.out("MatMul", "x", w(7, 4))
@@ -160,7 +158,7 @@ def matrices() -> onnx.ModelProto:
 
 
 def elements() -> onnx.ModelProto:
-    """Operators element by element."""
+    """Return element-wise operators."""
     sheet = Sheet((2, 3, 4), 4)
     kinds = "Abs Atan Ceil Cos Exp Floor Neg Round Sign Sin Relu Sigmoid Tanh HardSwish Elu"
     for kind in (*kinds.split(), "HardSigmoid", "Softplus", "Gelu", "LeakyRelu"):
@@ -182,7 +180,7 @@ def elements() -> onnx.ModelProto:
 
 
 def quantized(width: int) -> onnx.ModelProto:
-    """A small network in whole numbers, weights by channel."""
+    """Return a small integer network with per-channel weights."""
     kind, element, middle = {
         8: ("u1", TensorProto.UINT8, 128),
         16: ("u2", TensorProto.UINT16, 32768),
@@ -225,7 +223,7 @@ MODELS: dict[str, Callable[[], onnx.ModelProto]] = {
 
 
 def provider_session(model: bytes | Path, folder: Path, more: dict[str, str] | None = None) -> None:
-    """Have the real library write what it is given of a model as DLC files in a folder."""
+    """Make the real library write its parts of a model as DLC files into a folder."""
     import onnxruntime
     import onnxruntime_qnn  # type: ignore[import-not-found, unused-ignore]  # not everywhere
 
@@ -253,9 +251,9 @@ def provider_session(model: bytes | Path, folder: Path, more: dict[str, str] | N
 
 
 def write_dlc(model: onnx.ModelProto, target: Path, **more: str) -> None:
-    """Have the real library write a model as a DLC; refuses one that it takes in parts.
+    """Make the real library write a model as one DLC; exit if it splits the model.
 
-    `more` are further options of ONNX Runtime's QNN provider.
+    `more` holds further options of ONNX Runtime's QNN provider.
     """
     with tempfile.TemporaryDirectory() as folder:
         provider_session(model.SerializeToString(), Path(folder), more)

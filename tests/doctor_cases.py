@@ -1,4 +1,4 @@
-"""Stored failures as tests of the doctor: read, laid into noise, diagnosed and graded."""
+"""Stored failure logs for tests of the doctor: embedded in noise, diagnosed and graded."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ GRADES = ("right", "undecided", "silent", "wrong")
 _PID = 7311
 _NOON = 12 * 3_600_000
 _BETWEEN = 500
-# Heads of the styles that the generator writes; each case is laid into each of them.
+# The line prefixes that the noise generator writes; each case is embedded in each style.
 _HEADS = (
     re.compile(r"[\d-]+ [\d:.]+ +\d+ +\d+ (?P<level>[VDIWEF]) (?P<tag>.*?) *: ?(?P<text>.*)"),
     re.compile(r"[\d-]+ [\d:.]+ +\d+-\d+ +(?P<tag>\S+) +\S+ +(?P<level>[VDIWEF])  ?(?P<text>.*)"),
@@ -39,25 +39,25 @@ _HEADS = (
 
 
 class Case(NamedTuple):
-    """A stored log and what it is known to mean."""
+    """A stored log and its known diagnosis."""
 
     id: str
-    source: str  # the repository, thread or program that it comes from
+    source: str  # the repository, thread or program of origin
     decidable: str  # one of CLASSES
     stage: str
     cause: str
     is_memory: bool
     lines: tuple[str, ...]
-    ours: bool = False  # from a run of our own, not from a report
-    accept: tuple[str, ...] = ()  # further causes that are right
+    ours: bool = False  # from a run of this project, not from a report
+    accept: tuple[str, ...] = ()  # further correct causes
 
     def last(self, count: int) -> Case:
-        """The same case of which only the last lines are left."""
+        """Return the case with only its last lines."""
         return self._replace(lines=self.lines[-count:])
 
 
 def read_cases(folder: Path = LOGS) -> tuple[Case, ...]:
-    """All stored failures, then the healthy logs."""
+    """Return all stored failures, then the healthy logs."""
     failures = [_case(row, row["decidable"]) for row in _rows(folder / "cases.jsonl")]
     return (*failures, *(_case(row, "healthy") for row in _rows(folder / "healthy.jsonl")))
 
@@ -75,25 +75,25 @@ def _case(row: dict[str, Any], decidable: str) -> Case:
 
 
 def origin(source: str) -> str:
-    """Which source a log belongs to: several threads of one repository are one."""
+    """Return the source of a log; all threads of one repository are one source."""
     if "onnxruntime-qnn" in source:
-        return "onnxruntime-qnn"  # whatever we made it do, one library printed it
+        return "onnxruntime-qnn"  # one library prints all these logs, whoever runs it
     return re.split(r"#|,| \(", source)[0]
 
 
 def plainly(case: Case) -> bytes:
-    """The log as it is stored."""
+    """Return the log as stored."""
     return "".join(f"{line}\n" for line in case.lines).encode("utf-8", "replace")
 
 
 def embedded(case: Case, style: str, count: int) -> bytes:
-    """The log inside of so many lines of noise, in the noise's style and by one process."""
+    """Return the log inside this many lines of noise, in the noise's style and as one process."""
     noise, before, between, after = _background(style, count)
     noise.ms = _NOON
     lines = [before]
     others = iter(between)
     for number, line in enumerate(case.lines):
-        # A line without a level is taken for an error, but not where nothing failed.
+        # A line without a level counts as an error, except in a healthy log.
         level, tag, text = _without_head(line, "I" if case.decidable == "healthy" else "E")
         lines.append(noise.of(_PID, noise.tail(level, tag, text)))
         lines += [next(others, b"") for _ in range(number % 3)]
@@ -102,7 +102,7 @@ def embedded(case: Case, style: str, count: int) -> bytes:
 
 @cache
 def _background(style: str, count: int) -> tuple[Noise, bytes, list[bytes], bytes]:
-    """Noise before, during and after the moment at which something fails."""
+    """Return noise before, during and after the failure."""
     noise = Noise(3, style, many=False)
     noise.ms = _NOON - 4 * count
     before = b"\n".join(noise.line() for _ in range(count // 2))
@@ -121,12 +121,12 @@ def _without_head(line: str, usual: str) -> tuple[str, str, str]:
 
 
 def incidents(log: bytes, knowledge: Knowledge) -> list[Incident]:
-    """What the doctor finds in a log."""
+    """Return the doctor's incidents for a log."""
     return diagnosed(log, knowledge)[0]
 
 
 def diagnosed(log: bytes, knowledge: Knowledge) -> tuple[list[Incident], bool]:
-    """What the doctor finds in a log, and whether the log says too little for an answer."""
+    """Return the doctor's incidents, and whether the log is too unclear for an answer."""
     with tempfile.NamedTemporaryFile(suffix=".log") as file:
         file.write(log)
         file.flush()
@@ -138,7 +138,7 @@ def diagnosed(log: bytes, knowledge: Knowledge) -> tuple[list[Incident], bool]:
 
 
 def grade(case: Case, found: Sequence[Incident]) -> str:
-    """One of GRADES; a single confident and false incident makes the whole answer wrong."""
+    """Return one of GRADES; one confident false incident makes the whole answer wrong."""
     if case.decidable == "healthy":
         return "wrong" if found else "right"
     if not found:

@@ -1,4 +1,4 @@
-"""Runs an EPContext model with ONNX Runtime and the real library, in a process of its own."""
+"""Runs an EPContext model with ONNX Runtime and the real library in a separate process."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ numpy.savez(results, **dict(zip(names, session.run(names, dict(numpy.load(feeds)
 
 
 def run_epcontext(model: Path, inputs: dict[str, Any], soc: int = 57) -> dict[str, Any]:
-    """Outputs of the model by name."""
+    """Return the outputs of the model by name."""
     with tempfile.TemporaryDirectory() as folder:
         feeds, results = Path(folder, "in.npz"), Path(folder, "out.npz")
         numpy.savez(feeds, **inputs)

@@ -1,4 +1,4 @@
-"""The real models, by the script that fetches them, which is no part of the package."""
+"""The real models, through the fetch script, which is not part of the package."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def _tool() -> Any:
-    # By its path: a folder of tests has the same name.
+    # Loaded by path, since a test folder has the same name.
     path = Path(__file__).parents[1] / "tools" / "models.py"
     spec = importlib.util.spec_from_file_location("fetch_models", path)
     assert spec is not None

@@ -1,4 +1,4 @@
-"""One small file of every kind that somebody may hand to a verb."""
+"""One small file of every type that a user may pass to a verb."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ LOG = b"06-01 12:00:00.000  1  1 I app: started\n06-01 12:00:01.000  1  1 I app:
 TFLITE = G((T("a", (1, 4)), T("b", (1, 4))), (0,), (1,), (O("ABS", (0,), (1,)),))
 _PICKLE = b"\x80\x02\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19.\x80\x02M\xe9\x03."
 
-# Kind as `qnnmem.loader.file_kind` names it, the name such a file has, and how it is made.
+# The type as `qnnmem.loader.file_kind` names it, a typical file name, and the content.
 SAMPLES: tuple[tuple[str, str, Callable[[], bytes]], ...] = (
     ("onnx", "model.onnx", _onnx),
     ("epcontext", "model_ctx.onnx", _epcontext),
@@ -141,12 +141,12 @@ SAMPLES: tuple[tuple[str, str, Callable[[], bytes]], ...] = (
 
 @cache
 def sample(place: int) -> bytes:
-    """The content of a sample."""
+    """Return the content of a sample."""
     return SAMPLES[place][2]()
 
 
 def write_samples(folder: Path) -> list[tuple[str, Path]]:
-    """Every kind with its file, an empty one among them."""
+    """Write a file of every type, and an empty file; return types and paths."""
     made = [("empty", folder / "empty.bin")]
     made[0][1].write_bytes(b"")
     for place, (kind, name, _) in enumerate(SAMPLES):

@@ -17,7 +17,7 @@ from qnnmem.planner import PoolOptions
 
 
 def wide_picture(path: Path, width: int = 8, rows: int = 16) -> Path:
-    """Write a model that widens a picture and narrows it again; bands halve what it needs."""
+    """Write a model that widens a picture and narrows it; bands halve its memory."""
     random = numpy.random.default_rng(0)
     shapes = {"k1": (width, 3, 3, 3), "k2": (2, width, 3, 3)}
     stored = [
@@ -37,7 +37,7 @@ def wide_picture(path: Path, width: int = 8, rows: int = 16) -> Path:
 
 
 def planned_fix(folder: Path, name: str = "h") -> FixResult:
-    """The fix of a model that needs less in place: only plans are made for it."""
+    """Return the fix of a model that saves memory in place, which needs only plans."""
     path = folder / "chain.onnx"
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [64])
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [1])

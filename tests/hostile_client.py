@@ -1,9 +1,9 @@
-"""Messages that no client of ours sends, against the side that answers them.
+"""Sends hostile messages to the server behind the C client library.
 
-A process of our own connects and says whatever a seed makes up: calls with wild words, with words
-that are nearly right, lengths that lie, demands left unanswered, half messages and a sudden end.
-The answering side may refuse all of it, but it must go on answering, hold a bounded number of
-threads and descriptors, and write nowhere but into the client.
+A separate process connects and sends whatever its seed selects: random arguments, nearly valid
+ones, false lengths, unanswered requests, half messages and a sudden disconnect. The server may
+refuse everything. It must keep answering, with a bounded number of threads and descriptors, and
+write to no memory but the client's.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from qnnmem.programs.functions import NAMES
 from qnnmem.programs.stacks import Symbols
 
 _HELLO, _CALL, _DONE, _STACK = 1, 2, 6, 3
-_EACH = 100  # messages of one seed
+_EACH = 100  # messages per seed
 _WAIT_S = 10.0
 
 
 class Hostile:
-    """One connection that misbehaves as its seed says."""
+    """A connection that misbehaves as its seed selects."""
 
     def __init__(self, path: Path, seed: int) -> None:
         self._random = random.Random(seed)  # noqa: S311  # to be repeated, not to be secret
@@ -42,13 +42,13 @@ class Hostile:
         self._line.connect(str(path))
 
     def send(self, kind: int, function: int, words: list[int], length: int | None = None) -> None:
-        """One message, whose length may lie."""
+        """Send one message, whose stated length may be false."""
         body = struct.pack(f"<{len(words)}Q", *words)
         size = 8 + len(body) if length is None else length
         self._line.sendall(struct.pack("<IHH", size & 0xFFFFFFFF, kind, function) + body)
 
     def answer(self) -> int | None:
-        """The answer to a call; whatever is demanded before is done somehow. None: hung up."""
+        """Return the answer to a call, after serving the server's requests; None on disconnect."""
         while True:
             head = self._exactly(32)
             if head is None:
@@ -62,7 +62,7 @@ class Hostile:
             self.send(_STACK if action == 1 else _DONE, 0, words)
 
     def run(self, count: int) -> int:
-        """Say hello and then anything; how many messages were sent."""
+        """Send a hello and random messages; return the number of messages."""
         sent = 1
         pid = self._random.choice([os.getpid(), 1, 0, 1 << 40])
         words = [
@@ -85,7 +85,7 @@ class Hostile:
                 sent += 1
                 self._one()
         except (OSError, struct.error):
-            pass  # it hung up, as it may
+            pass  # the server may disconnect
         finally:
             self._line.close()
         return sent
@@ -135,7 +135,7 @@ class Hostile:
 
 
 def attack(count: int, first: int) -> list[str]:
-    """What went wrong: crashes of the server, threads or descriptors left behind."""
+    """Return what goes wrong: server crashes, leaked threads and descriptors."""
     with tempfile.TemporaryDirectory() as folder, separate():
         threads, files = threading.active_count(), len(list(Path("/proc/self/fd").iterdir()))
         session = ClientSession(profile(), Symbols(folder), lambda _: None)
@@ -158,12 +158,12 @@ def attack(count: int, first: int) -> list[str]:
 
 
 def _apart(path: Path, seed: int, count: int) -> int:
-    """Misbehave in a process of its own, whose memory the server may write to."""
+    """Misbehave in a separate process, whose memory the server may write to."""
     child = os.fork()
     if child == 0:
         try:
             sent = again = 0
-            while sent < count:  # one that was hung up on comes back as another
+            while sent < count:  # a disconnected client returns as another client
                 sent += Hostile(path, seed * 1000 + again).run(count - sent)
                 again += 1
         except BaseException as exc:

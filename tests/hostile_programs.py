@@ -1,8 +1,7 @@
-"""Ways to change the program inside a prepared binary so that it asks for more than it may.
+"""Changes the program inside a prepared binary so that it asks for more than it may.
 
-Each keeps the binary sound (its checksums are made right again), so that the damage reaches
-whatever reads programs. Files that a program names lie in the working directory of whoever runs it,
-under one of the names in `PLACES`, or are files that every Linux machine has.
+The checksums stay correct, so that the damage reaches the reader of the program. A changed program
+names files in `PLACES`, in the working directory or on every Linux machine.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ Change = Callable[[random.Random, Program], None]
 
 
 def outside(rng: random.Random, like: onnx.TensorProto | None = None) -> onnx.TensorProto:
-    """A tensor whose bytes lie in another file."""
+    """Return a tensor whose data is in another file."""
     tensor = onnx.TensorProto(data_type=rng.choice((1, 2, 3, 7)), dims=[rng.choice((1, 4, 8))])
     if like is not None:
         tensor.CopyFrom(like)
@@ -51,7 +50,7 @@ def outside(rng: random.Random, like: onnx.TensorProto | None = None) -> onnx.Te
 
 
 def sparse(rng: random.Random, name: str = "") -> onnx.SparseTensorProto:
-    """A sparse tensor whose values or indices lie in another file."""
+    """Return a sparse tensor whose values or indices are in another file."""
     made = onnx.SparseTensorProto(dims=[rng.choice((4, 8, 32))])
     made.values.CopyFrom(outside(rng))
     made.values.name = name
@@ -64,7 +63,7 @@ def sparse(rng: random.Random, name: str = "") -> onnx.SparseTensorProto:
 
 
 def messages(message: Any, kind: type[Message] | None = None) -> Iterator[Any]:
-    """A message and all inside of it, or those of one kind."""
+    """Yield a message and all messages inside it, or only those of one type."""
     if kind is None or isinstance(message, kind):
         yield message
     for field, value in message.ListFields():
@@ -86,7 +85,7 @@ def _node(rng: random.Random, program: Program) -> Any:
 
 
 def tensor_outside(rng: random.Random, program: Program) -> None:
-    """A tensor that the program has goes to another file, or a new one is there."""
+    """Move a tensor of the program to another file, or add such a tensor."""
     known = list(messages(program, onnx.TensorProto))
     if known and rng.random() < 0.6:
         tensor = rng.choice(known)
@@ -100,7 +99,7 @@ def tensor_outside(rng: random.Random, program: Program) -> None:
 
 
 def constant_outside(rng: random.Random, program: Program) -> None:
-    """A node becomes a Constant whose value, dense or sparse, lies in another file."""
+    """Turn a node into a Constant whose value, dense or sparse, is in another file."""
     node = _node(rng, program)
     outputs = list(node.output) or ["new"]
     node.Clear()
@@ -117,7 +116,7 @@ def constant_outside(rng: random.Random, program: Program) -> None:
 
 
 def attribute_outside(rng: random.Random, program: Program) -> None:
-    """An attribute of any kind holds a tensor in another file."""
+    """Add an attribute of any type that holds a tensor in another file."""
     node = _node(rng, program)
     words = ("value", "body", "then_branch", "ep_cache_context", "new")
     found = node.attribute.add(name=rng.choice(words), type=rng.randrange(15))
@@ -141,14 +140,14 @@ def attribute_outside(rng: random.Random, program: Program) -> None:
 
 
 def sparse_initializer(rng: random.Random, program: Program) -> None:
-    """A sparse initializer, perhaps in place of a tensor that is read."""
+    """Add a sparse initializer, possibly under the name of a used tensor."""
     graph = _graph(rng, program)
     names = [name for node in graph.node for name in node.input]
     graph.sparse_initializer.add().CopyFrom(sparse(rng, rng.choice(names or ["new"])))
 
 
 def function(rng: random.Random, program: Program) -> None:
-    """A function with a constant in another file, and a node that calls it."""
+    """Add a function with a constant in another file, and a node that calls it."""
     node = _node(rng, program)
     domain = rng.choice((*_DOMAINS, "own"))
     body = program.functions.add(name=rng.choice(("Own", node.op_type)), domain=domain)
@@ -164,7 +163,7 @@ def function(rng: random.Random, program: Program) -> None:
 
 
 def training(rng: random.Random, program: Program) -> None:
-    """Training information that holds a graph of its own."""
+    """Add training information with its own graph."""
     about = program.training_info.add()
     for graph in (about.initialization, about.algorithm):
         graph.initializer.add().CopyFrom(outside(rng))
@@ -172,7 +171,7 @@ def training(rng: random.Random, program: Program) -> None:
 
 
 def operator(rng: random.Random, program: Program) -> None:
-    """Another operator, of another domain, with attributes that name a file."""
+    """Change a node to an operator of another domain, with attributes that name a file."""
     node = _node(rng, program)
     node.op_type, node.domain = rng.choice(_OPERATORS), rng.choice(_DOMAINS)
     for name in rng.sample(("ep_cache_context", "DLC", "embed_mode", "source", "notes"), 2):
@@ -182,7 +181,7 @@ def operator(rng: random.Random, program: Program) -> None:
 
 
 def note(rng: random.Random, program: Program) -> None:
-    """Notes on any message that takes them, which say where data lies."""
+    """Add metadata that states where data is."""
     holders = [m for m in messages(program) if "metadata_props" in m.DESCRIPTOR.fields_by_name]
     for holder in rng.sample(holders, min(3, len(holders))):
         key = rng.choice(("location", "ort_config", "external_data", "ep_context_file", "x"))
@@ -193,7 +192,7 @@ def note(rng: random.Random, program: Program) -> None:
 
 
 def any_field(rng: random.Random, program: Program) -> None:
-    """Any field of any message gets a value, whatever it means."""
+    """Set any field of any message to any value."""
     for _ in range(rng.choice((1, 1, 2, 3))):
         message = rng.choice(list(messages(program)))
         _set(rng, message, rng.choice(message.DESCRIPTOR.fields))
@@ -253,7 +252,7 @@ def _sealed(rng: random.Random, data: bytes, change: Callable[[bytes], bytes]) -
 
 
 def changed_program(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
-    """Change the program as ONNX; now and then in several ways, or with fields ONNX has not."""
+    """Return the binary with its program changed as ONNX, at times in several ways."""
 
     def change(content: bytes) -> bytes:
         program = Program.FromString(content)
@@ -268,7 +267,7 @@ def changed_program(rng: random.Random, data: bytes, others: Sequence[bytes]) ->
 
 
 def damaged_program(rng: random.Random, data: bytes, others: Sequence[bytes]) -> bytes:
-    """Damage the bytes of the program."""
+    """Return the binary with the bytes of its program damaged."""
     damage = rng.choice((flip_bits, set_bytes))
     return _sealed(rng, data, lambda content: damage(rng, content, others))
 
@@ -277,7 +276,7 @@ _CHANGED: tuple[Damage, ...] = (*(changed_program,) * 9, damaged_program)
 
 
 def hostile_binaries(count: int, seed: int, binaries: Sequence[bytes]) -> Iterator[bytes]:
-    """Make binaries with hostile programs from prepared ones; the same for the same seed."""
+    """Yield binaries with hostile programs; the same seed yields the same binaries."""
     for index in range(count):
         rng = stream(seed, index)
         yield rng.choice(_CHANGED)(rng, rng.choice(binaries), binaries)

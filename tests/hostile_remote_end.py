@@ -1,4 +1,4 @@
-"""A far end of the pipe that answers with whatever it is told, and what it may be told."""
+"""A remote end that sends given bytes, and the bytes that it may send."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from qnnmem.version import __version__
 
 Frame = tuple[dict[str, Any], bytes]
 
-# Says the greeting, then the bytes of each turn whenever a frame was read, and reads to the end.
+# Sends the greeting, then the bytes of one turn after each frame that it reads.
 _PROGRAM = """
 import base64, struct, sys
 out, into = sys.stdout.buffer, sys.stdin.buffer
@@ -76,7 +76,7 @@ OUTCOME: dict[str, Any] = {
     "out": "/r/out",
     "root": "/r",
 }
-# Values that stand in no field of an honest far end.
+# Values that no honest remote end sends in any field.
 NASTY: tuple[Any, ...] = (
     *(None, True, -1, 1 << 70, 1e308, float("nan"), float("inf"), "", "x", [], {}, [[]], [None]),
     *(
@@ -94,7 +94,7 @@ NASTY: tuple[Any, ...] = (
 
 
 def conversation(binary: bytes) -> list[list[Frame]]:
-    """Give what an honest far end says to one compile, turn by turn."""
+    """Return the turns of an honest remote end in one compile."""
     file = {"type": "ResultFile", "size": len(binary), "name": "model_qnn.bin"}
     model = {"type": "ResultFile", "size": 4, "name": "model.onnx"}
     part = {"type": "FilePart"}
@@ -105,7 +105,7 @@ def conversation(binary: bytes) -> list[list[Frame]]:
 
 
 def encoded(frame: Frame) -> bytes:
-    """Give the bytes of a frame."""
+    """Return the bytes of a frame."""
     header, payload = frame
     # The hello is JSON in every version.
     is_hello = "hello" in header or "qnnmem" in header
@@ -114,18 +114,18 @@ def encoded(frame: Frame) -> bytes:
 
 
 def command(turns: list[bytes]) -> tuple[str, ...]:
-    """Give the command of a far end that says these bytes."""
+    """Return the command of a remote end that sends these bytes."""
     words = [base64.b64encode(turn).decode() for turn in turns]
     return (sys.executable, "-I", "-S", "-c", _PROGRAM, *words)
 
 
 def spoken(turns: list[list[Frame]]) -> list[bytes]:
-    """Give the bytes of each turn."""
+    """Return the bytes of each turn."""
     return [b"".join(map(encoded, turn)) for turn in turns]
 
 
 def places(value: Any, before: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Give the way to every value inside of a header."""
+    """Return the path of every value in a header."""
     found = [before] if before else []
     keys = (
         value if isinstance(value, dict) else range(len(value)) if isinstance(value, list) else ()
@@ -136,7 +136,7 @@ def places(value: Any, before: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
 
 
 def put(header: dict[str, Any], place: tuple[Any, ...], value: Any, *, gone: bool = False) -> None:
-    """Put a value at a place of a header, or take away what is there."""
+    """Set the value at a path of a header, or delete it."""
     inner: Any = header
     for key in place[:-1]:
         inner = inner[key]
@@ -147,7 +147,7 @@ def put(header: dict[str, Any], place: tuple[Any, ...], value: Any, *, gone: boo
 
 
 def mutated(binary: bytes, seed: int) -> list[bytes]:
-    """Give a conversation that is wrong in some way."""
+    """Return a conversation with a random fault."""
     chance = random.Random(seed)  # noqa: S311  to be repeated, not to be secret
     turns = conversation(binary)
     for _ in range(chance.choice((1, 1, 1, 2, 3))):
@@ -177,7 +177,7 @@ def mutated(binary: bytes, seed: int) -> list[bytes]:
 
 
 def snapshot(folder: Path) -> dict[str, bytes]:
-    """Give every file below a folder with what it holds."""
+    """Return every file below a folder with its content."""
     return {
         str(path.relative_to(folder)): path.read_bytes()
         for path in sorted(folder.rglob("*"))

@@ -1,4 +1,4 @@
-"""Hostile uploads against a running workbench; every answer must be one sentence."""
+"""Sends hostile uploads to a running workbench; every answer must be one sentence."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _WRONG = (
     *(b"<!doctype html><p>hello", b"PK\x03\x04" + bytes(40), b"\x93NUMPY" + bytes(20)),
     *(b"\xff\xd8\xff" + bytes(9), b"MZ" + bytes(70) + b"PE\0\0", b"version https://git-lfs.x\n"),
 )
-# Beginnings that make a reader believe.
+# Magic bytes, so that a reader accepts the file at first.
 _MAGIC = (
     *(
         b"\x08\x07\x12\x04abcd",
@@ -52,18 +52,18 @@ _MAGIC = (
 
 @dataclass(frozen=True)
 class HostileCase:
-    """A request as it goes over the wire."""
+    """A request as sent over the connection."""
 
     kind: str
     head: bytes
     body: bytes
     pause_s: float = 0.0  # between bytes
-    may_work: bool = False  # only its name is hostile
+    may_work: bool = False  # only the name is hostile
     ends_early: bool = False
 
 
 def cases(count: int, seed: int) -> list[HostileCase]:
-    """So many, the same for the same seed, every kind in turn."""
+    """Return this many cases, of all kinds in turn; the same seed gives the same cases."""
     dice = random.Random(seed)  # noqa: S311  not for secrets
     makers = (_wrong, _named, _bomb, _declared, _slow, _multipart, _cut, _believed, _http, _deep)
     return [makers[at % len(makers)](dice) for at in range(count)]
@@ -167,7 +167,7 @@ def _deep(dice: random.Random) -> HostileCase:
 
 @dataclass(frozen=True)
 class HostileAnswer:
-    """What became of a case."""
+    """The outcome of a case."""
 
     kind: str
     status: int
@@ -176,7 +176,7 @@ class HostileAnswer:
 
 
 def send(case: HostileCase, port: int) -> HostileAnswer:
-    """Send a case; where a job came of it, wait for that, too."""
+    """Send a case and wait for its job, if it starts one."""
     came = _sent(case, port)
     status, said = _read(came)
     if status == 201 and '"job"' in said:
@@ -184,7 +184,7 @@ def send(case: HostileCase, port: int) -> HostileAnswer:
         status, said = _awaited(job, port)
     fault = ""
     if case.ends_early and status == 0:
-        status, said = 400, "the connection ended"  # it was cut off by the case itself
+        status, said = 400, "the connection ended"  # the case itself cut the connection
     elif not (400 <= status < 500 or (case.may_work and status in (200, 201))):
         fault = f"{case.kind}: {status} {said[:200]}"
     elif status >= 400 and not _is_sentence(said):
@@ -206,7 +206,7 @@ def _sent(case: HostileCase, port: int) -> bytes:
             while piece := line.recv(65536):
                 came += piece
         except (ConnectionError, TimeoutError):
-            pass  # what came before counts
+            pass  # an answer before the disconnect counts
     return bytes(came)
 
 
@@ -214,7 +214,7 @@ def _read(came: bytes) -> tuple[int, str]:
     head, _, body = came.partition(b"\r\n\r\n")
     found = re.match(rb"HTTP/1\.[01] ([0-9]{3})", head)
     if b"transfer-encoding: chunked" in head.lower():
-        body = b"".join(body.split(b"\r\n")[1::2])  # a size before each piece
+        body = b"".join(body.split(b"\r\n")[1::2])  # a size precedes each chunk
     return int(found[1]) if found else 0, body.decode("utf-8", "replace")
 
 
@@ -230,6 +230,6 @@ def _awaited(job: str, port: int) -> tuple[int, str]:
 
 
 def _is_sentence(said: str) -> bool:
-    with suppress(ValueError, KeyError, TypeError):  # plain text answers what is no HTTP
+    with suppress(ValueError, KeyError, TypeError):  # invalid HTTP gets a plain-text answer
         said = json.loads(said)["error"]
     return bool(said) and "\n" not in said and "Traceback" not in said and "/tmp" not in said  # noqa: S108

@@ -1,11 +1,9 @@
-"""Kills `qnnmem fix` again and again, and looks at what is left.
+"""Kills `qnnmem fix` repeatedly and checks the files that remain.
 
-    python tests/kill_fix.py --kills 100 --seed 7
-
-A run is killed with SIGKILL at a random moment, or just before it writes, names or sets aside a
-file. After each kill no file in the output folder is half there; a run that is left in peace then,
-without --force, gives the same bytes as one that nobody disturbed, and no temporary file or folder
-is left.
+Run it as `python tests/kill_fix.py --kills 100 --seed 7`. ¶ SIGKILL arrives at a random moment, or
+just before a file is written, named or set aside. After each kill, no file in the output folder is
+half written. An undisturbed run then gives the same bytes as without kills, needs no --force, and
+leaves no temporary file.
 """
 
 from __future__ import annotations
@@ -25,15 +23,15 @@ from pathlib import Path
 from typing import Any
 
 MAKER = Path(__file__).resolve().parent.parent / "examples" / "make_models.py"
-STEPS = ("_fill", "put_in_place", "_make_name")  # of qnnmem.atomic_file, for each of three files
+STEPS = ("_fill", "put_in_place", "_make_name")  # steps of qnnmem.atomic_file for three files
 _FILES = 3
-_IN_A_ROW = 5  # kills, then a run in peace
-_LONG_AGO = 60.0  # seconds: old enough to be taken for abandoned
+_IN_A_ROW = 5  # kills before one undisturbed run
+_LONG_AGO = 60.0  # seconds: old enough to count as abandoned
 
 
 @dataclass(frozen=True, slots=True)
 class KillCount:
-    """How many runs were killed, how many had ended before, and what was wrong."""
+    """The number of killed runs, of runs that ended before the kill, and the faults."""
 
     killed: int
     ended_before: int
@@ -55,7 +53,7 @@ class FixKiller:
         self._wanted = _files(calm / "out")
 
     def kill(self, kills: int, seed: int) -> KillCount:
-        """Kill so many runs; after every few, one is left in peace and must come to the same."""
+        """Kill this many runs; after every few kills, an undisturbed run must give the same."""
         chance = random.Random(seed)  # noqa: S311 - moments, not secrets
         faults: list[str] = []
         killed = 0
@@ -69,7 +67,7 @@ class FixKiller:
         return KillCount(killed, kills - killed, tuple(faults))
 
     def _one_kill(self, case: Path, number: int, chance: random.Random) -> bool:
-        """Whether the run was still there to be killed."""
+        """Kill one run; return False if it ended before the kill."""
         self._forget(case)
         if number % 2:
             step, at = chance.choice(STEPS), chance.randrange(_FILES)
@@ -85,7 +83,7 @@ class FixKiller:
                 yield f"{name} is not whole"
 
     def _in_peace(self, case: Path) -> Iterator[str]:
-        """What is wrong after a run that nobody disturbs."""
+        """Yield what is wrong after an undisturbed run."""
         self._forget(case)
         for left in self._temporary.iterdir():
             os.utime(left, (time.time() - _LONG_AGO,) * 2)
@@ -98,7 +96,7 @@ class FixKiller:
         yield from (f"{path.name} is left over" for path in self._temporary.iterdir())
 
     def _forget(self, case: Path) -> None:
-        """Remove what is finished; what was found for it is known."""
+        """Remove a finished output folder; the cache keeps its search results."""
         if (case / "out" / f"{self._model.stem}.recipe.json").exists():
             shutil.rmtree(case / "out")
 
@@ -108,7 +106,7 @@ class FixKiller:
         return folder
 
     def _start(self, case: Path, first: Callable[[], None] | None = None) -> int:
-        """A fork that fixes the model in a folder, of which it knows only relative names."""
+        """Fork a process that fixes the model with relative paths; return its process id."""
         child = os.fork()
         if child:
             return child
@@ -131,7 +129,7 @@ def _run(*words: str) -> int:
 
 
 def _die_before(step: str, at: int) -> None:
-    """Have this process killed before it takes a step for the file at this place."""
+    """Make this process kill itself before this step of the file with this number."""
     from qnnmem import atomic_file
 
     taken = iter(range(1 << 30))
@@ -146,7 +144,7 @@ def _die_before(step: str, at: int) -> None:
 
 
 def _ended(child: int) -> bool:
-    """Whether a fork came to its end, and well."""
+    """True if a fork ended with exit code 0."""
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
 
@@ -157,7 +155,7 @@ def _files(folder: Path) -> dict[str, bytes]:
 
 
 def load_modules() -> None:
-    """Import what a fix needs, so that forks have it at once."""
+    """Import the modules that a fix needs, so that forks start fast."""
     import onnx  # noqa: F401
 
     import qnnmem.cli.fix
@@ -167,7 +165,7 @@ def load_modules() -> None:
 
 
 def main() -> int:
-    """Kill, and say what was wrong."""
+    """Kill runs, print the faults and return the exit code."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--kills", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)

@@ -1,7 +1,7 @@
-"""The example client killed at random moments; its checker must live on and leave nothing behind.
+"""Kills the example client at random moments; its checker must survive and leak nothing.
 
-Each run executes in another way: one thread, three, or the queue. After each the checker must have
-its threads, descriptors, children and temporary files of before.
+The runs differ in how they execute: in one thread, in three, or through the queue. After each run
+the checker has the same threads, descriptors, children and temporary files as before.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _SETTLE_S = 60.0
 
 
 def children() -> list[int]:
-    """Processes that this one started and did not collect."""
+    """Return the child processes that are not collected."""
     lists = Path("/proc/self/task").glob("*/children")
     return [int(pid) for one in lists for pid in one.read_text("ascii").split()]
 
 
 def held(folder: Path) -> Counter[str]:
-    """What a checker could leave behind."""
+    """Return the counts of everything that a checker could leak."""
     return Counter(
         threads=threading.active_count(),
         descriptors=len(list(Path("/proc/self/fd").iterdir())),
@@ -44,7 +44,7 @@ def held(folder: Path) -> Counter[str]:
 
 
 def kill_later(name: str, delay_s: float) -> threading.Thread:
-    """Kill the client some time after it was started."""
+    """Kill the client some time after its start."""
 
     def work() -> None:
         end = time.monotonic() + 600
@@ -69,7 +69,7 @@ def _name(pid: int) -> str:
 
 
 def one_run(program: Path, binary: Path, way: tuple[str, ...], delay_s: float) -> ClientResult:
-    """A client that would go on for long, and is not let."""
+    """Return the report on a client that would run for long but is killed."""
     killer = kill_later(program.name, delay_s)
     command = (str(program), str(binary), "runs=100000000", *way)
     report = check_client(ClientOptions(command, profile(), time_limit_s=600))
@@ -78,14 +78,14 @@ def one_run(program: Path, binary: Path, way: tuple[str, ...], delay_s: float) -
 
 
 def problems(count: int, seed: int, folder: Path, program: Path) -> Iterator[str]:
-    """What was left behind, or was not told."""
+    """Yield what is leaked or not reported."""
     chance = random.Random(seed)  # noqa: S311  # to be repeated, not to be secret
     binary = folder / "counter.bin"
     binary.write_bytes(one_graph())
     temporary = folder / "temporary"
     temporary.mkdir()
     tempfile.tempdir = str(temporary)
-    one_run(program, binary, (), 0.5)  # whatever is opened once and kept
+    one_run(program, binary, (), 0.5)  # opens what stays open for the whole process
     before = held(temporary)
     for number in range(count):
         way, delay_s = chance.choice(WAYS), chance.random() ** 2 * _SLOWEST_S

@@ -1,4 +1,4 @@
-"""Every labelled text of the tree, and how answers about them are counted."""
+"""Every labelled text of the tree, and counts of the answers about them."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs.reading import names_qnn, shares_words
 
 DATA = ROOT / "tests" / "doctor"
-LEAST_KEY = 24  # letters of a line by which a copy is known
+LEAST_KEY = 24  # letters of a line that identify a copy
 NOTES = "public repo notes"
-OPEN = ("unknown", "mem_unknown", "benign_noise")  # causes that are none
+OPEN = ("unknown", "mem_unknown", "benign_noise")  # causes that name none
 
 
 class Text(NamedTuple):
-    """A labelled text; what is not known of it is empty."""
+    """A labelled text; unknown labels are empty."""
 
-    group: str  # repository, or the text itself where it comes from nowhere
+    group: str  # the repository, or the text itself if it has no repository
     text: str
     outcome: str  # failing, healthy or foreign
     side: str  # memory or other
-    causes: tuple[str, ...]  # any of them is right, the first is the label
+    causes: tuple[str, ...]  # any of them is correct; the first is the label
     stage: str
-    names_cause: bool  # whether its lines decide the cause
+    names_cause: bool  # true if the lines decide the cause
     origin: str  # log, message or foreign
     source: str = ""  # as templates name it
 
 
 def read_texts() -> list[Text]:
-    """Every labelled text of the tree, in a fixed order."""
+    """Return every labelled text of the tree, in a fixed order."""
     found = [*_logs(rows_of(DATA / "fresh_logs.jsonl")), *_logs(rows_of(LOGS / "cases.jsonl"))]
-    # A message that repeats a line of a log is left out with that log.
+    # A message that repeats a line of a log belongs to the log's group.
     groups = {key: one.group for one in found for key in _line_keys(one.text)}
     for row in rows_of(LOGS / "healthy.jsonl"):
         where = origin(row["source"])
@@ -63,7 +63,7 @@ def _text(group: str, text: str, outcome: str, where: str = "log") -> Text:
 
 
 def _line_keys(text: str) -> Iterator[str]:
-    """Lines as the model sees them, without numbers; short ones are no sign of a copy."""
+    """Yield the lines as the model sees them, without numbers; short lines identify no copy."""
     for line in text.splitlines():
         key = " ".join(word for word in model.words_of(model.normal(line)) if word.isalpha())
         if len(key) >= LEAST_KEY:
@@ -74,7 +74,7 @@ def _logs(rows: Iterable[dict[str, Any]]) -> Iterator[Text]:
     for row in rows:
         text = "\n".join(row["lines"])
         where = source = origin(row["source"])
-        if where == NOTES:  # gathered from many repositories, of which the file is known
+        if where == NOTES:  # gathered from many repositories; only the file is known
             where = row["source"].split(" (")[0]
         if row["decidable"] == "healthy":
             yield _text(where, text, "healthy")._replace(source=source)
@@ -88,27 +88,27 @@ def _logs(rows: Iterable[dict[str, Any]]) -> Iterator[Text]:
 
 
 def rows_of(path: Path) -> list[dict[str, Any]]:
-    """The objects of a file with one in each line."""
+    """Return the objects of a file with one JSON object per line."""
     return [json.loads(line) for line in path.read_text("utf-8").splitlines() if line.strip()]
 
 
 def fold_of(text: Text, folds: int) -> int:
-    """The fold of a text: all texts of a repository are in one."""
+    """Return the fold of a text; all texts of a repository share a fold."""
     return zlib.crc32(text.group.encode()) % folds
 
 
 class Answer(NamedTuple):
-    """What was made of one text, whoever answered."""
+    """An answer about one text, from any classifier."""
 
-    alarmed: bool  # a failure is told
-    causes: tuple[str, ...]  # that are named
-    ranked: tuple[str, ...]  # the first three that come into question
+    alarmed: bool  # a failure is reported
+    causes: tuple[str, ...]  # the named causes
+    ranked: tuple[str, ...]  # the first three candidates
     memory: bool | None
     high: bool  # with high confidence
 
 
 def of_doctor(text: Text, knowledge: Knowledge) -> Answer:
-    """The answer of the doctor."""
+    """Return the doctor's answer."""
     found, unclear = diagnosed(f"{text.text}\n".encode("utf-8", "replace"), knowledge)
     told = [one for one in found if one.verdict != "undecided"]
     named = tuple(dict.fromkeys(one.cause for one in told if one.verdict == "cause"))
@@ -125,7 +125,7 @@ Row = tuple[int, int]
 
 
 def counted(texts: Sequence[Text], found: dict[int, Answer]) -> dict[str, Row]:
-    """How many answers are right, by question."""
+    """Count the correct answers for each question."""
     logs = [at for at in found if texts[at].origin == "log"]
     named = [at for at in logs if texts[at].names_cause]
     sided = [at for at in logs if texts[at].side]
@@ -173,12 +173,12 @@ def counted(texts: Sequence[Text], found: dict[int, Answer]) -> dict[str, Row]:
 
 
 def only_shares_words(text: str) -> bool:
-    """Whether a text has no word of QNN, but some that QNN shares with others."""
+    """True if a text names no QNN keyword but some keywords that QNN shares with others."""
     return shares_words(_low(text)) and not has_word_of_qnn(text)
 
 
 def has_word_of_qnn(text: str) -> bool:
-    """Whether a text has a word, a tag, a library or a code of QNN."""
+    """True if a text has a keyword, tag, library or code of QNN."""
     return names_qnn(_low(text))
 
 

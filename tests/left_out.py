@@ -1,4 +1,4 @@
-"""The knowledge base as if one source of logs had never been read."""
+"""The knowledge base without the knowledge from one source of logs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from qnnmem.doctor.logs.line import bare_line, match
 
 
 class Base:
-    """The built-in knowledge base, whole or without what one source alone supports."""
+    """The built-in knowledge base, whole or without the entries that one source alone supports."""
 
     def __init__(self, cases: Sequence[Case]) -> None:
         self._packed = pack(*read_folder(BUILT_IN))
@@ -23,20 +23,20 @@ class Base:
         self.supporters = self._supporters(cases)
 
     def without(self, source: str) -> Knowledge:
-        """The knowledge base as if this source had never been read."""
+        """Return the knowledge base without the entries that only this source supports."""
         gone = {line for line, sources in self.supporters.items() if sources == {source}}
         anchors = {
             anchor: [line for line in lines if line not in gone]
             for anchor, lines in self._packed.anchors.items()
         }
-        # A template that no anchor leads to is never looked at, so its sign is never seen.
+        # A template that no anchor leads to is never tried, so it never matches.
         key = f"{zlib.crc32(source.encode()):08x}"
         folded = [one for one in self._packed.folded if one.number not in gone]
         left = msgspec.structs.replace(self._packed, anchors=anchors, folded=folded, key=key)
         return Knowledge(left)
 
     def dropped(self, source: str) -> int:
-        """How many templates only this source supports."""
+        """Return how many templates only this source supports."""
         return sum(sources == {source} for sources in self.supporters.values())
 
     def _supporters(self, cases: Iterable[Case]) -> dict[int, set[str]]:
@@ -45,7 +45,7 @@ class Base:
             lines_of.setdefault(prefilter, []).append(line)
         sources: dict[str, set[str]] = {}
         for case in cases:
-            # Messages that are split over lines count for the template as well.
+            # A message that is split over two lines counts for its template too.
             for text in (*case.lines, *map("".join, pairwise(case.lines))):
                 sources.setdefault(text, set()).add(case.source)
         found: dict[int, set[str]] = {}
@@ -60,7 +60,7 @@ class Base:
 
 
 def as_case(row: dict[str, Any]) -> Case:
-    """A log gathered later as a stored one."""
+    """Return a later log in the form of a stored case."""
     lines = tuple(part for line in row["lines"] for part in line.splitlines())
     where, accept, memory = origin(row["source"]), tuple(row["accept"]), row["is_memory"]
     labels = (row["decidable"], row["stage"], row["cause"])

@@ -1,4 +1,4 @@
-"""A child program for tests: it tries what a hostile model would make a real one do."""
+"""A child program for tests that tries what a hostile model would try."""
 
 from __future__ import annotations
 
@@ -13,39 +13,39 @@ from qnnmem.wire import Done, Frame, WireMessage
 
 
 class Take(WireMessage, frozen=True):
-    """Allocate so many bytes."""
+    """Request to allocate this many bytes."""
 
     size: int
 
 
 class Sleep(WireMessage, frozen=True):
-    """Answer late."""
+    """Request to answer late."""
 
     seconds: float
 
 
 class Start(WireMessage, frozen=True):
-    """Start another process."""
+    """Request to start another process."""
 
 
 class Reply(WireMessage, frozen=True):
-    """Answer with so many bytes."""
+    """Request to answer with this many bytes."""
 
     size: int
 
 
 class Look(WireMessage, frozen=True):
-    """Say where it is."""
+    """Request to describe the child's surroundings."""
 
 
 class Number(WireMessage, frozen=True):
-    """Bytes that were allocated, or a process."""
+    """A number of allocated bytes, or a process id."""
 
     value: int
 
 
 class Place(WireMessage, frozen=True):
-    """Where the child is and what it sees."""
+    """The child's folder, its files and its environment."""
 
     here: Path
     names: list[str]
@@ -53,7 +53,7 @@ class Place(WireMessage, frozen=True):
 
 
 def take(request: Take, _payload: bytes) -> Number:
-    """Allocate memory, if there is any."""
+    """Allocate memory and return its size, or 0 if there is too little."""
     try:
         return Number(len(bytearray(request.size)))
     except MemoryError:
@@ -61,24 +61,24 @@ def take(request: Take, _payload: bytes) -> Number:
 
 
 def sleep(request: Sleep, _payload: bytes) -> Done:
-    """Answer late."""
+    """Sleep before the answer."""
     time.sleep(request.seconds)
     return Done()
 
 
 def start(_request: Start, _payload: bytes) -> Number:
-    """Start another process."""
+    """Start another process and return its id."""
     return Number(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(100)"]).pid)
 
 
 def look(_request: Look, _payload: bytes) -> Place:
-    """Look around."""
+    """Return the working folder, its files and the environment."""
     here = Path.cwd()
     return Place(here, [path.name for path in here.iterdir()], dict(os.environ))
 
 
 def reply(request: Reply, _payload: bytes) -> Frame[Done]:
-    """Answer with many bytes."""
+    """Return this many bytes."""
     return Done(), bytes(request.size)
 
 

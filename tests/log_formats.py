@@ -1,8 +1,7 @@
-"""Logs as other programs hand them on: prefixed, wrapped into JSON, quoted, escaped, recoded.
+"""Renders logs as other programs pass them on: prefixed, in JSON, quoted, escaped, recoded.
 
-A format is a text with places for the parts of a line, or a function of all lines. Where a format
-has a place for the message, the head that the device wrote is taken off first; where it has one for
-the line, all of it is kept, as by whatever collects output.
+A format is a template for each line, or a function of all lines. A template for the message drops
+the device's own line prefix first; a template for the line keeps it, as log collectors do.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ _WORDS = {
 _OF_DEVICE = ("threadtime", "studio", "brief", "tag", "journal", "kernel")
 _BAD = re.compile(r"fail|error|unable|cannot|could not|<E>|denied|abort|crash", re.IGNORECASE)
 
-# With the message, as a logger writes it.
+# Templates for the message, as loggers write it.
 LOGGERS = {
     "logcat brief": "%(L)s/%(tag)-8s(%(pid)5d): %(msg)s",
     "logcat process": "%(L)s(%(pid)5d) %(msg)s  (%(tag)s)",
@@ -110,7 +109,7 @@ LOGGERS = {
     "debugview, clock": "%(n)d\t3:04:05 AM\t[%(pid)d] %(msg)s",
 }
 
-# With the whole line, as whatever collects output writes it.
+# Templates for the whole line, as log collectors write it.
 COLLECTORS = {
     "compose": "app-1  | %(line)s",
     "compose, times": "app-1  | 2025-%(md)sT%(hms)s.%(ns)sZ %(line)s",
@@ -160,7 +159,7 @@ COLLECTORS = {
 
 
 class _Spoken(NamedTuple):
-    """A line of a log, taken apart."""
+    """A log line in parts."""
 
     line: str
     message: str
@@ -183,7 +182,7 @@ def _spoken(lines: Lines, usual: str) -> Iterator[_Spoken]:
 
 
 def _places(one: _Spoken, number: int) -> dict[str, object]:
-    """What a format may name."""
+    """Return the fields of a template."""
     word, bunyan, syslog = _WORDS[one.level]
     part = number * 7
     second, ms = 5 + part // 1000, part % 1000
@@ -209,7 +208,7 @@ def _each(form: str) -> Callable[[Lines, str], bytes]:
 
 
 def _text(change: Callable[[str], str]) -> Callable[[Lines, str], bytes]:
-    """A format that is made of the whole text."""
+    """Return a format that changes the whole text."""
     return lambda lines, usual: change("\n".join(lines) + "\n").encode("utf-8", "replace")
 
 
@@ -246,7 +245,7 @@ def _coloured(text: str) -> str:
 
 
 def _interleaved(text: str) -> str:
-    """Standard output buffered beside standard error: progress between the lines and at ends."""
+    """Return the text with progress lines between its lines, as buffered stdout gives."""
     rows = text.splitlines()
     out = [f"{row}\nstep {n} of {len(rows)} done" for n, row in enumerate(rows, 1)]
     return "\n".join(out) + "\n"
@@ -259,7 +258,7 @@ def _transcript(text: str) -> str:
 
 
 def _powershell(text: str) -> str:
-    """Standard error of a program, as the older shell shows it."""
+    """Return a program's stderr as the older PowerShell shows it."""
     first, *rest = text.splitlines()
     more = textwrap.fill(
         f"    + CategoryInfo          : NotSpecified: ({first[:40]}:String) [], RemoteException"
@@ -375,12 +374,12 @@ FORMATS: dict[str, Callable[[Lines, str], bytes]] = {
     **{name: _each(form) for name, form in (LOGGERS | COLLECTORS).items()},
     **WHOLE,
 }
-# What these say is that something failed, whatever log is inside.
+# Formats that themselves report a failure, whatever the log inside.
 FAILING_ONLY = frozenset({"raised"})
 
 
 class Rendered(NamedTuple):
-    """A log in a format, what is said of it, and what of the log as it is."""
+    """A log in a format, its verdicts, and the verdicts on the plain log."""
 
     format: str
     log: str
@@ -389,7 +388,7 @@ class Rendered(NamedTuple):
 
 
 def verdicts(log: bytes, knowledge: Knowledge) -> object:
-    """What is said of a log: causes, sides and bytes that are missing."""
+    """Return the doctor's verdicts on a log: causes, sides and missing bytes."""
     return frozenset(
         (one.verdict, one.cause, one.is_memory, one.shortage_bytes)
         for one in incidents(log, knowledge)
@@ -397,7 +396,7 @@ def verdicts(log: bytes, knowledge: Knowledge) -> object:
 
 
 def tried(knowledge: Knowledge, names: Sequence[str], count: int, seed: int) -> Iterator[Rendered]:
-    """Failures in each format: the same is expected as of the log as it is."""
+    """Yield failure logs in each format; the verdicts must equal those on the plain log."""
     logs = failing_logs()
     for name in names:
         draw = random.Random(f"{name} {seed}")  # noqa: S311 - to be drawn again
@@ -410,7 +409,7 @@ def tried(knowledge: Knowledge, names: Sequence[str], count: int, seed: int) -> 
 def healthy(
     knowledge: Knowledge, names: Sequence[str], count: int, seed: int
 ) -> Iterator[Rendered]:
-    """Good runs in each format: nothing is expected of those of which nothing is said."""
+    """Yield healthy logs in each format; no verdict is expected."""
     logs = healthy_logs()
     for name in names:
         if name in FAILING_ONLY:

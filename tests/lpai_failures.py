@@ -1,7 +1,7 @@
-"""Failures of our LPAI runtime, provoked: each breaks the contract in one way and prints a log.
+"""Provoked failures of the LPAI runtime: each breaks the contract once and prints a log.
 
-One half runs `qnnmem net-run` on small models that do not fit TCM or come with wrong files; the
-other half is a client that makes one mistake each, with the backend's log written down.
+Some run `qnnmem net-run` on small models that do not fit TCM or have wrong files. The others run a
+client with one mistake and keep the backend's log.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ SCRATCH_SIZE = GraphProperty.GET_PROP_SCRATCH_MEM_SIZE
 
 
 class Failure(NamedTuple):
-    """One failure: how it is called, what is wrong, and how to make it happen."""
+    """One failure: its name, its labels, and a function that provokes it."""
 
     name: str
     stage: str
@@ -47,7 +47,7 @@ SOURCE = "qnnmem net-run and the LPAI runtime of qnnmem, tests/lpai_failures.py"
 
 
 def record(failure: Failure) -> dict[str, Any]:
-    """The stored form of a failure."""
+    """Return the failure in the stored form."""
     return {
         "id": f"lpai-{failure.name}",
         "source": SOURCE,
@@ -68,7 +68,10 @@ def record(failure: Failure) -> dict[str, Any]:
 def net_run(
     model: onnx.ModelProto, mem_type: str, target: str, files: Sequence[int], keeps: bool = True
 ) -> list[str]:
-    """Both streams of a run whose input files have so many bytes; it `keeps` the binary or not."""
+    """Return the output of a run with input files of these sizes.
+
+    `keeps` selects a persistent binary.
+    """
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         onnx.save(model, folder / "model.onnx")
@@ -115,12 +118,12 @@ def _configs(folder: Path, mem_type: str, target: str, keeps: bool) -> None:
 
 
 def largest_of(size: int) -> onnx.ModelProto:
-    """A model with one input of so many bytes."""
+    """Return a model with one input of this many bytes."""
     return _model(["x"], (size,), helper.make_node("ReduceMax", ["x"], ["y"], keepdims=1), (1,))
 
 
 def maximum_of(count: int, size: int = 16) -> onnx.ModelProto:
-    """A model with so many inputs of so many bytes."""
+    """Return a model with this many inputs of this many bytes."""
     names = [f"x{number}" for number in range(count)]
     return _model(names, (size,), helper.make_node("Max", names, ["y"]), (size,))
 
@@ -139,7 +142,7 @@ def _model(
 
 
 def good_run() -> list[str]:
-    """A run that ends well, in TCM."""
+    """Return the log of a successful run in TCM."""
     return net_run(largest_of(1 << 16), "tcm", "adsp", [1 << 16])
 
 
@@ -147,7 +150,7 @@ def good_run() -> list[str]:
 
 
 def client(mistake: Callable[[Client], object], graph: str) -> list[str]:
-    """What the backend logs for a client that makes this mistake."""
+    """Return the backend's log for a client with this mistake."""
     lines: list[str] = []
     console = Console(LogLevel.INFO, lines.append, lines.append)
     made = Client(graph, profile=profile("adsp"))
@@ -274,7 +277,7 @@ def _range(fd: int, offset: int) -> MemDescriptor:
 
 
 def tcm(name: str, model: onnx.ModelProto, files: Sequence[int], stage: str, cause: str) -> Failure:
-    """A run that TCM has no room for."""
+    """Return a failed run whose data does not fit TCM."""
     return Failure(name, stage, cause, True, "cause", lambda: net_run(model, "tcm", "adsp", files))
 
 
@@ -285,13 +288,13 @@ def misuse(
     graph: str = "counter",
     cause: str = "buffer_misuse",
 ) -> Failure:
-    """A client that hands over a wrong buffer."""
+    """Return a client failure with a wrong buffer."""
     lines = functools.partial(client, mistake, graph)
     return Failure(name, stage, cause, False, "cause", lines)
 
 
 def order(name: str, stage: str, mistake: Callable[[Client], object]) -> Failure:
-    """A client that calls in a wrong order: a fault above QNN, whoever wrote it."""
+    """Return a client failure with a wrong order of calls, which is a fault above QNN."""
     lines = functools.partial(client, mistake, "counter")
     return Failure(name, stage, "framework_bug", False, "memory_only", lines)
 

@@ -1,4 +1,4 @@
-"""A run of a chain, simulated step by step from its ONNX files; shares no code with qnnmem."""
+"""Simulates a run of a chain op by op from its ONNX files; shares no code with qnnmem."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ VIEWS = ("Reshape", "Flatten", "Squeeze", "Unsqueeze", "Identity", "Dropout")
 
 @dataclass(frozen=True)
 class NaiveRun:
-    """Most bytes at any moment of a run, by pool, for one arrangement of the parts."""
+    """The peak bytes of a run by pool, for one arrangement of the parts."""
 
     scratch: int
     io: int
@@ -25,7 +25,7 @@ class NaiveRun:
 
 
 def rounded(size: int) -> int:
-    """Return a size with its padding."""
+    """Return a size rounded up to the alignment."""
     return -(-size // ALIGN) * ALIGN
 
 
@@ -37,11 +37,11 @@ def simulate(
     resident: bool,
     scratches: Sequence[int] = (),
 ) -> NaiveRun:
-    """Run parts one after the other and count what is in memory at every step.
+    """Run the parts one after another and return the peak bytes.
 
-    `scratches` are those of the parts, where they are known by other means.
-    `inside`: inputs and outputs of a part lie in its scratch, and what waits for another part is a
-    copy beside it; else they lie in buffers of the application.
+    `scratches` are the parts' scratch sizes, if known. With `inside`, inputs and outputs of a part
+    are in its scratch, and a tensor that waits for a later part is a copy beside it. Otherwise they
+    are in buffers of the application.
     """
     sizes: dict[str, int] = {}
     for part in (whole, *parts):
@@ -72,7 +72,7 @@ def simulate(
 
 
 def fixed_names(model: onnx.ModelProto) -> set[str]:
-    """Return the names of stored tensors, and of what is computed of them alone."""
+    """Return the names of stored tensors and of values computed only from them."""
     found = {one.name for one in model.graph.initializer}
     for node in model.graph.node:
         if all(not name or name in found for name in node.input):
@@ -81,7 +81,7 @@ def fixed_names(model: onnx.ModelProto) -> set[str]:
 
 
 def constant_bytes(model: onnx.ModelProto, sizes: dict[str, int]) -> int:
-    """Return the bytes of constants that the ops of a part read."""
+    """Return the bytes of the constants that a part's ops read."""
     fixed = fixed_names(model)
     read = {
         name
@@ -100,7 +100,7 @@ def weight_bytes(tensor: onnx.TensorProto) -> int:
 
 
 def tensor_sizes(model: onnx.ModelProto) -> dict[str, int]:
-    """Return the bytes of every tensor that is stored or whose type is stated."""
+    """Return the bytes of every stored or typed tensor."""
     found = {one.name: weight_bytes(one) for one in model.graph.initializer}
     for node in model.graph.node:
         if node.op_type == "Constant" and node.attribute[0].name == "value":
@@ -114,7 +114,7 @@ def tensor_sizes(model: onnx.ModelProto) -> dict[str, int]:
 
 
 def most_alive(part: onnx.ModelProto, sizes: dict[str, int], *, count_io: bool) -> int:
-    """Return the most bytes alive while a part runs, op by op; views take none of their own."""
+    """Return the peak of live bytes in a part, op by op; views take no bytes."""
     graph = onnx.GraphProto()
     graph.CopyFrom(part.graph)
     fixed = fixed_names(part)

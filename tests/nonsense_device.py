@@ -1,4 +1,4 @@
-"""A child that answers as no device of ours would: what a program could make of it at worst."""
+"""A child that answers as no honest device would, as a compromised child might."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from qnnmem.wire import LENGTHS, read_raw, write_frame
 
 
 def main() -> int:
-    """Be ready, then answer every request with what the environment says."""
+    """Report ready, then answer every request with the reply from the environment."""
     replies = open_replies()
     said, size = json.loads(os.environ["NONSENSE"])
     read_raw(sys.stdin.buffer, 1 << 30)

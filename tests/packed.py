@@ -1,4 +1,4 @@
-"""MessagePack by hand: also for values that no honest encoder writes, and without any import."""
+"""Encodes MessagePack by hand, so that dishonest values can be encoded without imports."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 
 def packed(value: Any) -> bytes:
-    """The bytes of a value; numbers too large for the format are cut, lone surrogates stay."""
+    """Return the bytes of a value; too large numbers are clamped, lone surrogates kept."""
     if value is None or isinstance(value, bool):
         return {None: b"\xc0", False: b"\xc2", True: b"\xc3"}[value]
     if isinstance(value, int):

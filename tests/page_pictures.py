@@ -1,8 +1,8 @@
-"""Pictures of every kind of page, small, as references: `make pictures` writes them anew.
+"""Reference pictures of every type of page; `make pictures` rewrites them.
 
-Fonts differ from machine to machine, so pictures are compared by structure: each is cut into a
-coarse grid, most of whose cells must have the colour of the reference, and must hold about as much
-ink. A map that is gone, another scheme or an empty page is noticed; another font is not.
+Fonts differ between machines, so pictures are compared by structure. Each is cut into a coarse
+grid; most cells must have the reference's colour and about as much ink. A missing map, a wrong
+colour scheme or an empty page is found; another font is not.
 """
 
 from __future__ import annotations
@@ -27,9 +27,9 @@ SCHEMES = ("light", "dark")
 LOOKS = (("wide", "light"), ("wide", "dark"), ("phone", "dark"), ("phone", "light"))
 SHRUNK = 4  # times smaller than the screen
 CELL = 12  # pixels of a shrunk picture
-FAR = 44  # of 255: a cell has another colour
-MOST_FAR = 0.14  # of the cells
-INK = 2.5  # times more or less
+FAR = 44  # of 255: the limit for an equal colour
+MOST_FAR = 0.14  # share of the cells
+INK = 2.5  # the largest allowed factor
 NAMES = {
     "plan": "plan-eaix",
     "plan-over": "plan-budget-too-small",
@@ -45,7 +45,7 @@ NAMES = {
 
 
 def pages(folder: Path) -> Iterator[tuple[str, Path]]:
-    """Yield a page for each kind of result, by name."""
+    """Yield the name and path of a page for each type of result."""
     from qnnmem.report.page.document import PageSection, render_page
     from qnnmem.report.page.markup import lines
     from qnnmem.report.page.sections import section_of
@@ -64,18 +64,18 @@ def pages(folder: Path) -> Iterator[tuple[str, Path]]:
 
 
 def recorded(name: str) -> Any:
-    """A result of version 0.1.0."""
+    """Return a result of version 0.1.0."""
     return json.loads((RESULTS / f"{name}.json").read_text("utf-8"))
 
 
 def written(target: Path, page: str) -> Path:
-    """Keep a page as a file."""
+    """Write a page to a file and return the path."""
     target.write_text(page, "utf-8")
     return target
 
 
 def checked() -> dict[str, Any]:
-    """A project of two models for two targets, one of which is over, with a history."""
+    """Return a check of two models for two targets, one over its budget, with a history."""
     needs = {("a.onnx", "LPAI"): 90, ("a.onnx", "SM8650"): 40, ("b.onnx", "LPAI"): 130}
     models = [
         {
@@ -117,7 +117,7 @@ def checked() -> dict[str, Any]:
 def shots(
     page: Page, name: str, where: Path, looks: Iterable[tuple[str, str]] = LOOKS
 ) -> Iterator[tuple[str, Image]]:
-    """Yield a page in these sizes and schemes, shrunk, by the name of its reference."""
+    """Yield each picture of a page, shrunk, with the name of its reference."""
     for size, scheme in looks:
         width, height = SIZES[size]
         page.set_viewport_size({"width": width, "height": height})
@@ -129,14 +129,14 @@ def shots(
 
 
 def drawn(page: Page) -> None:
-    """Wait until the maps that can be seen are drawn."""
+    """Wait until the visible maps are drawn."""
     page.wait_for_function(
         "() => (window.qnnmemMaps || []).every((map) => map.painted || !map.canvas.clientWidth)"
     )
 
 
 def shrunk(png: bytes) -> Image:
-    """Return a picture of the screen at a quarter of its size, in few colours."""
+    """Return a screenshot at a quarter of its size, in few colours."""
     from PIL import Image
 
     whole = Image.open(io.BytesIO(png)).convert("RGB")
@@ -145,7 +145,7 @@ def shrunk(png: bytes) -> Image:
 
 
 def difference(one: Image, other: Image) -> str:
-    """Return in what two pictures differ beyond fonts; empty where in nothing."""
+    """Return the difference of two pictures beyond fonts; empty if there is none."""
     if one.size != other.size:
         return f"size {one.size}, not {other.size}"
     grid = one.width // CELL, one.height // CELL
@@ -168,13 +168,13 @@ def _colours(image: Image) -> list[bytes]:
 
 
 def ink(image: Image) -> int:
-    """Return how many pixels are not of the colour of the paper, which is the most frequent."""
+    """Return the number of pixels that differ from the most frequent colour, the background."""
     counts = sorted(number for number, _ in image.getcolors(image.width * image.height) or [])
     return sum(counts[:-1])
 
 
 def main() -> int:
-    """Write all references."""
+    """Write all reference pictures."""
     from browser import FLAGS, found_browser
     from playwright.sync_api import sync_playwright
 

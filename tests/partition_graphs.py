@@ -1,4 +1,4 @@
-"""Seeded random ONNX models with everything that makes cutting hard."""
+"""Seeded random ONNX models with everything that makes partitioning hard."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ CHANNELS = 4
 
 @dataclass
 class Maker:
-    """A graph while it grows; every value is a float tensor of four dimensions."""
+    """A growing graph; every value is a float tensor of four dimensions."""
 
     random: Random
     nodes: list[Any] = field(default_factory=list)
@@ -26,12 +26,12 @@ class Maker:
     count: int = 0
 
     def name(self, kind: str) -> str:
-        """A name that nothing has yet."""
+        """Return a new name."""
         self.count += 1
         return f"{kind}{self.count}"
 
     def weight(self, *shape: int) -> str:
-        """A stored tensor; one in four is shared with another node."""
+        """Return a stored tensor; a quarter of them are shared with another node."""
         floats = (one for one in self.stored if one.data_type == TensorProto.FLOAT)
         same = [str(one.name) for one in floats if tuple(one.dims) == shape]
         if same and self.random.random() < 0.25:
@@ -42,7 +42,7 @@ class Maker:
         return name
 
     def numbers(self, *values: int) -> str:
-        """Integers as an initializer, as a Constant node, or computed from one."""
+        """Return integers as an initializer, a Constant node, or a computed constant."""
         name = self.name("n")
         tensor = numpy_helper.from_array(numpy.asarray(values, "int64"), name)
         way = self.random.randrange(3)
@@ -56,7 +56,7 @@ class Maker:
         return name
 
     def add(self, kind: str, inputs: list[str], shape: tuple[int, ...], **more: Any) -> str:
-        """A node with one output."""
+        """Add a node with one output and return its name."""
         name = self.name("t")
         self.nodes.append(helper.make_node(kind, inputs, [name], name=f"{kind}_{name}", **more))
         self.shapes[name] = shape
@@ -64,7 +64,7 @@ class Maker:
 
 
 def conv(maker: Maker, source: str) -> str:
-    """A convolution with odd padding, strides, dilations and groups."""
+    """Add a convolution with odd padding, strides, dilations and groups."""
     random = maker.random
     batch, channels, height, width = maker.shapes[source]
     kernel, dilation, stride = (
@@ -96,7 +96,7 @@ def conv(maker: Maker, source: str) -> str:
 
 
 def unary(maker: Maker, source: str) -> str:
-    """An element-wise op, sometimes with left out optional inputs."""
+    """Add an element-wise op, at times with an omitted optional input."""
     shape = maker.shapes[source]
     if maker.random.random() < 0.3:
         bound = maker.name("c")
@@ -106,7 +106,7 @@ def unary(maker: Maker, source: str) -> str:
 
 
 def merge(maker: Maker, source: str) -> str:
-    """A sum with a tensor of the same shape, or with itself; a residual when that is old."""
+    """Add a sum with a tensor of equal shape; with an old tensor it is a residual."""
     shape = maker.shapes[source]
     same = [name for name, one in maker.shapes.items() if one == shape]
     return maker.add(
@@ -115,7 +115,7 @@ def merge(maker: Maker, source: str) -> str:
 
 
 def reshaped(maker: Maker, source: str) -> str:
-    """A view and back, so that both names live."""
+    """Add a reshape and its inverse, with both names in use."""
     shape = maker.shapes[source]
     flat = maker.add("Reshape", [source, maker.numbers(0, -1)], (shape[0], -1))
     del maker.shapes[flat]
@@ -124,7 +124,7 @@ def reshaped(maker: Maker, source: str) -> str:
 
 
 def split(maker: Maker, source: str) -> str:
-    """Two halves, joined again the other way round."""
+    """Add two halves, joined in reverse order."""
     batch, channels, *rest = maker.shapes[source]
     if channels < 2:
         return source
@@ -137,7 +137,7 @@ def split(maker: Maker, source: str) -> str:
 
 
 def branch(maker: Maker, source: str) -> str:
-    """An If whose branches read tensors and weights from outside."""
+    """Add an If whose branches read tensors and weights from outside."""
     shape = maker.shapes[source]
     same = [name for name, one in maker.shapes.items() if one == shape]
     other, weight = maker.random.choice(same), maker.weight(1)
@@ -160,7 +160,7 @@ def branch(maker: Maker, source: str) -> str:
 
 
 def loop(maker: Maker, source: str) -> str:
-    """A Loop of two rounds that reads a tensor from outside."""
+    """Add a Loop of two iterations that reads a tensor from outside."""
     shape = maker.shapes[source]
     same = [name for name, one in maker.shapes.items() if one == shape]
     other = maker.random.choice(same)
@@ -186,13 +186,13 @@ def loop(maker: Maker, source: str) -> str:
 
 
 def called(maker: Maker, source: str) -> str:
-    """A call of a function of the model's own."""
+    """Add a call of a function defined in the model."""
     maker.functions = True
     return maker.add("Twice", [source], maker.shapes[source], domain="own")
 
 
 def quantized(maker: Maker, source: str) -> str:
-    """A pair of QuantizeLinear and DequantizeLinear."""
+    """Add a QuantizeLinear and DequantizeLinear pair."""
     scale, zero = maker.name("scale"), maker.name("zero")
     maker.stored.append(numpy_helper.from_array(numpy.asarray(0.05, "float32"), scale))
     maker.stored.append(numpy_helper.from_array(numpy.asarray(1, "int8"), zero))
@@ -202,7 +202,7 @@ def quantized(maker: Maker, source: str) -> str:
 
 
 def pooled(maker: Maker, source: str) -> str:
-    """A pooling that keeps the size."""
+    """Add a pooling that keeps the size."""
     kind = maker.random.choice(("MaxPool", "AveragePool"))
     pads = [1, 1, 1, 1]
     return maker.add(kind, [source], maker.shapes[source], kernel_shape=[3, 3], pads=pads)
@@ -213,7 +213,7 @@ RARE = (branch, loop, called)
 
 
 def random_model(seed: int) -> onnx.ModelProto:
-    """A valid model; the same seed gives the same."""
+    """Return a valid random model; the same seed gives the same model."""
     random = Random(seed)  # noqa: S311  a seed is wanted
     maker = Maker(random)
     inputs = {f"x{n}": (1, CHANNELS, 5 + n, 6) for n in range(random.choice((1, 1, 2)))}
@@ -230,15 +230,15 @@ def _finished(maker: Maker, inputs: Mapping[str, tuple[int, ...]]) -> onnx.Model
     read = {name for node in maker.nodes for name in node.input}
     made = [name for name in maker.shapes if name not in inputs]
     outputs = [name for name in made if name not in read]
-    outputs += [name for name in made if name in read and random.random() < 0.1]  # in the middle
+    outputs += [name for name in made if name in read and random.random() < 0.1]  # also read inside
     if not made or random.random() < 0.05:
-        outputs.append(next(iter(inputs)))  # only passed through
+        outputs.append(next(iter(inputs)))  # passed through unchanged
     infos = [helper.make_tensor_value_info(n, TensorProto.FLOAT, maker.shapes[n]) for n in outputs]
     if maker.stored and random.random() < 0.1:
         first = maker.stored[0]  # a constant as an output
         infos.append(helper.make_tensor_value_info(first.name, first.data_type, first.dims))
     given = [helper.make_tensor_value_info(n, TensorProto.FLOAT, s) for n, s in inputs.items()]
-    if random.random() < 0.2:  # as old files do
+    if random.random() < 0.2:  # as in old files
         given += [
             helper.make_tensor_value_info(one.name, one.data_type, one.dims) for one in maker.stored
         ]

@@ -1,9 +1,8 @@
 """Seeded random graphs of pictures, computed whole and in bands, and compared.
 
-Convolutions with strides, dilations, groups and odd padding, pooling, residual branches, scaling,
-several outputs, and now and then an op that no band can have. Each graph is cut at random: a region
-in bands is refused, or gives the same results bit for bit. Where a kernel rounds the last bit
-otherwise, `qnnmem fix` drops the change.
+The graphs have convolutions with strides, dilations, groups and odd padding, pooling, residuals,
+scaling, several outputs, and at times an op that bands cannot compute. Each random region in bands
+is refused or gives the same bits. `qnnmem fix` drops a change whose kernel rounds differently.
 """
 
 from __future__ import annotations
@@ -32,14 +31,14 @@ from qnnmem.quiet_onnxruntime import import_onnxruntime
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-_CUTS = 3  # regions that are tried of each graph
-_ROUNDING = 1e-5  # as part of the largest value; more is wrong
-_TRIES = 40  # to find one that is not refused
+_CUTS = 3  # regions tried per graph
+_ROUNDING = 1e-5  # relative to the largest value; a larger gap is wrong
+_TRIES = 40  # to find an accepted region
 
 
 @dataclass
 class Picture:
-    """A tensor of a graph that grows."""
+    """A tensor of a growing graph."""
 
     name: str
     channels: int
@@ -49,7 +48,7 @@ class Picture:
 
 @dataclass
 class Growing:
-    """A graph to which nodes are added at random."""
+    """A graph that grows by random nodes."""
 
     random: Random
     numbers: numpy.random.Generator
@@ -58,21 +57,21 @@ class Growing:
     opset: int = 17
 
     def name(self) -> str:
-        """A new one."""
+        """Return a new name."""
         return f"t{len(self.nodes)}"
 
     def constant(self, value: Any) -> str:
-        """A new constant."""
+        """Add a constant and return its name."""
         name = f"c{len(self.constants)}"
         self.constants.append(numpy_helper.from_array(numpy.asarray(value), name))
         return name
 
     def weights(self, *shape: int) -> str:
-        """Random weights."""
+        """Add random weights and return their name."""
         return self.constant(self.numbers.standard_normal(shape).astype(numpy.float32))
 
     def add(self, op: str, inputs: list[str], outputs: int = 1, **attributes: Any) -> list[str]:
-        """One node; gives the names of its outputs."""
+        """Add a node and return the names of its outputs."""
         base = self.name()
         names = [base if number == 0 else f"{base}_{number}" for number in range(outputs)]
         self.nodes.append(helper.make_node(op, inputs, names, name=f"n{base}", **attributes))
@@ -80,7 +79,7 @@ class Growing:
 
 
 def _window(grown: Growing, size: int) -> tuple[int, int, int, int, int, int]:
-    """Kernel, stride, dilation, both pads, and the size that comes of it."""
+    """Return kernel, stride, dilation, both pads, and the resulting size."""
     for _ in range(50):
         kernel, stride = grown.random.randint(1, 4), grown.random.choice((1, 1, 1, 2, 3))
         dilation = grown.random.choice((1, 1, 1, 2))
@@ -243,14 +242,14 @@ def _residual(grown: Growing, x: Picture) -> Picture:
 
 
 def _excited(grown: Growing, x: Picture) -> Picture:
-    """A factor for each channel, which all rows decide."""
+    """Scale each channel by a factor that depends on all rows."""
     (mean,) = grown.add("GlobalAveragePool", [x.name])
     (gate,) = grown.add("Sigmoid", [mean])
     return Picture(grown.add("Mul", [x.name, gate])[0], x.channels, x.rows, x.columns)
 
 
 def _shifted(grown: Growing, x: Picture) -> Picture:
-    """A constant for each pixel, or for each row."""
+    """Add a constant per pixel, per row or per column."""
     shape = grown.random.choice(((x.rows, x.columns), (x.rows, 1), (1, x.columns), (1, 1)))
     (name,) = grown.add("Add", [x.name, grown.weights(1, 1, *shape)])
     return Picture(name, x.channels, x.rows, x.columns)
@@ -273,7 +272,7 @@ _MOST_PIXELS, _MOST_CHANNELS = 900, 24
 
 
 def make(seed: int, more: Sequence[Growth] = ()) -> onnx.ModelProto:
-    """The graph of a seed, of more kinds of nodes where they are given."""
+    """Return the graph of a seed; `more` adds further types of nodes."""
     random = Random(seed)  # noqa: S311 - graphs, not secrets
     grown = Growing(random, numpy.random.default_rng(seed))
     x = Picture("x", random.randint(1, 4), random.randint(7, 20), random.randint(7, 20))
@@ -304,7 +303,7 @@ def make(seed: int, more: Sequence[Growth] = ()) -> onnx.ModelProto:
 
 
 def shaped(model: onnx.ModelProto) -> ShapedModel:
-    """What the loader gives, without a child process: these graphs are our own."""
+    """Return the loader's result without a child process, since these graphs are trusted."""
     inferred = onnx.shape_inference.infer_shapes(model, strict_mode=True, data_prop=True).graph
     types: dict[str, OnnxType] = {}
     for info in (*inferred.input, *inferred.value_info, *inferred.output):
@@ -321,7 +320,7 @@ def shaped(model: onnx.ModelProto) -> ShapedModel:
 
 
 def run(model: onnx.ModelProto, feed: dict[str, NDArray[Any]]) -> list[NDArray[Any]]:
-    """Outputs of a model."""
+    """Return the outputs of a model."""
     onnxruntime = import_onnxruntime()
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
@@ -334,7 +333,7 @@ def run(model: onnx.ModelProto, feed: dict[str, NDArray[Any]]) -> list[NDArray[A
 
 
 def largest_gap(one: NDArray[Any], other: NDArray[Any]) -> float:
-    """Largest difference as part of the largest value; 0 where every bit is the same."""
+    """Return the largest difference relative to the largest value; 0 for equal bits."""
     if one.shape == other.shape and one.tobytes() == other.tobytes():
         return 0.0
     if one.shape != other.shape:
@@ -345,7 +344,7 @@ def largest_gap(one: NDArray[Any], other: NDArray[Any]) -> float:
 
 
 def cut_and_compare(seed: int) -> tuple[list[float], int]:
-    """Gaps of all cuts that were carried out of one graph, and how many were refused."""
+    """Return the gaps of all cuts of one graph, and the number of refused cuts."""
     model = make(seed)
     graph = TiledGraph.of(shaped(model))
     random = Random(-seed - 1)  # noqa: S311 - as above

@@ -1,11 +1,10 @@
 """Runs hostile programs of prepared binaries and watches which files they open.
 
-    python tests/program_traps.py --count 2000 --seed 0 --trace trace.txt
-
-Every binary is loaded and executed in a process of its own, as the child of `qnnmem net-run` does
-it, in a folder with files that the programs name. The only good ends are a result and a failure
-that QNN knows; no file of the folder may be opened. With `--trace FILE`, strace also writes down
-every file that is opened, and any but the binary itself is a failure. Exit code 1 when one failed.
+Run it as `python tests/program_traps.py --count 2000 --seed 0 --trace trace.txt`. ¶ Each binary is
+loaded and executed in its own process, as `qnnmem net-run` does it, in a folder with the files that
+the programs name. A run must end with a result or a QNN failure, and open none of these files. With
+`--trace FILE`, strace records every opened file; any file but the binary is a failure. The exit
+code is 1 if a run failed.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 if __name__ == "__main__":
-    sys.path.append(str(Path(__file__).parents[1] / "tools"))  # where the small files are
+    sys.path.append(str(Path(__file__).parents[1] / "tools"))  # the folder of the small files
 
 from hostile_programs import CANARY, hostile_binaries
 from patience import patient
@@ -42,7 +41,7 @@ from qnnmem.lpai.net_run.log import ApiTimes
 from qnnmem.lpai.profiles import profile
 from qnnmem.qnn.codes import codes
 
-Answer = tuple[str, str]  # how it ended, and why it failed
+Answer = tuple[str, str]  # the end of a run, and the reason if it failed
 _HANG_S = 20
 _LONGEST = 2000
 _MEMORY = 8 << 30
@@ -53,7 +52,7 @@ _OPENED = re.compile(r'(\d+) +openat2?\([^,]*, "([^"]*)".*(?: = \d+|unfinished \
 
 
 def prepared_binaries(folder: Path) -> list[bytes]:
-    """Sound binaries with programs: a branch, quantized, stateful."""
+    """Return valid binaries with programs: with a branch, quantized, stateful."""
     found = []
     for number, model in enumerate(onnx_seeds()):
         path = folder / f"seed{number}.onnx"
@@ -64,7 +63,7 @@ def prepared_binaries(folder: Path) -> list[bytes]:
 
 
 class OpenWatch:
-    """Notices every file of some folders that any process opens (inotify, so Linux only)."""
+    """Reports every file of some folders that any process opens, through inotify on Linux."""
 
     def __init__(self, folders: Sequence[Path]) -> None:
         self._libc = ctypes.CDLL(None, use_errno=True)
@@ -74,7 +73,7 @@ class OpenWatch:
                 raise OSError(ctypes.get_errno(), f"{folder} cannot be watched")
 
     def opened(self) -> list[str]:
-        """Names of files that were opened since the last question; folders do not count."""
+        """Return the names of files opened since the last call, without folders."""
         names: list[str] = []
         while True:
             try:
@@ -95,7 +94,7 @@ class OpenWatch:
 
 @contextmanager
 def traps() -> Iterator[tuple[Path, OpenWatch]]:
-    """A folder for a binary, and the watch over one with all files that programs name."""
+    """Yield a work folder, and a watch on the folder of the trap files."""
     with tempfile.TemporaryDirectory(prefix=_TRAPS) as name:
         place, work = Path(name, "place"), Path(name, "work")
         work.mkdir()
@@ -113,7 +112,7 @@ def traps() -> Iterator[tuple[Path, OpenWatch]]:
 
 
 def execute(binary: Path) -> None:
-    """Load a binary and execute its graphs, as the child of a run does."""
+    """Load a binary and execute its graphs, as net-run's child does."""
     settings = DeviceSettings(binary, binary.stat().st_size, profile())
     device = Device(settings, ApiTimes(None), lambda _level, _text: None, limited=True)
     graphs = device.create()
@@ -129,9 +128,9 @@ def execute(binary: Path) -> None:
 
 
 def _in_child(binary: Path, answers: int) -> None:
-    """Execute, write the outcome and exit, whatever fails on the way.
+    """Execute, write the outcome and exit in every case.
 
-    A child that returned from here would run its parent's tests and remove its folders.
+    A child that returned would run the parent's tests and remove its folders.
     """
     try:
         outcome, why = _outcome(binary)
@@ -152,13 +151,13 @@ def _outcome(binary: Path) -> Answer:
         outcome, why = str(getattr(exc, "code", kind)), ""
         if not str(exc).isprintable() or len(str(exc)) > _LONGEST:
             outcome, why = "FAILED", f"not one plain line: {str(exc)[:200]!r}"
-    except BaseException as exc:  # the very thing this program looks for
+    except BaseException as exc:  # the very error that this program looks for
         outcome, why = "FAILED", f"{type(exc).__name__}: {exc}"[:300]
     return outcome, why
 
 
 def answer_of_child(binary: Path) -> Answer:
-    """How executing a binary in a process of its own ended; a crash there is no failure here."""
+    """Return how a binary ended in its own process; a crash there is not a failure."""
     reading, writing = os.pipe()
     child = os.fork()
     if not child:
@@ -178,13 +177,13 @@ def answer_of_child(binary: Path) -> Answer:
 
 
 class TrapReader:
-    """Executes binaries where files lie that their programs name."""
+    """Executes binaries in a folder with the files that their programs name."""
 
     def __init__(self, folder: Path, watch: OpenWatch) -> None:
         self._file, self._watch = folder / _NAME, watch
 
     def read(self, binary: bytes) -> Answer:
-        """Execute a binary; opening a file of the traps is a failure, however it ends."""
+        """Execute a binary; opening a trap file is a failure in every case."""
         self._file.write_bytes(binary)
         self._watch.opened()
         answer = answer_of_child(self._file)
@@ -193,7 +192,7 @@ class TrapReader:
 
 
 def warm_up(binary: bytes, folder: Path) -> None:
-    """Import and read everything once, so that children open nothing for that."""
+    """Import and read everything once, so that child processes open no such file."""
     path = folder / "sound.bin"
     path.write_bytes(binary)
     execute(path)
@@ -201,9 +200,9 @@ def warm_up(binary: bytes, folder: Path) -> None:
 
 
 def unexpected(trace: str) -> list[str]:
-    """Files in strace's lines that no program may open, from the first binary on.
+    """Return the files in strace's lines that no program may open, after the first binary.
 
-    The first process is this one: it runs no program, but removes folders at the end.
+    The first process is left out: it runs no program, but removes folders at the end.
     """
     lines = trace.splitlines()
     begins = next((at for at, line in enumerate(lines) if _NAME in line), len(lines))
@@ -213,7 +212,7 @@ def unexpected(trace: str) -> list[str]:
 
 
 def _is_ours(path: str) -> bool:
-    """The binary and a trial's own files beside it, and what allocators and threads look at."""
+    """True for the binary, a trial's own files, and files that allocators and threads read."""
     if _TRAPS in path:
         return "/place" not in path
     return path.startswith(("/dev/null", "/proc/self/maps", "/sys/devices/system/cpu"))
@@ -225,7 +224,7 @@ def _traced(arguments: Sequence[str], trace: Path) -> int:
         raise SystemExit("strace is not installed")
     command = [strace, "-f", "-qq", "-e", "trace=openat,openat2", "-s", "500", "-o", str(trace)]
     run = [sys.executable, __file__, *arguments]
-    quiet = {**os.environ, "ORT_DISABLE_TELEMETRY": "1"}  # which opens files of its own
+    quiet = {**os.environ, "ORT_DISABLE_TELEMETRY": "1"}  # telemetry opens its own files
     done = subprocess.run([*command, *run], check=False, env=quiet)
     others = unexpected(trace.read_text("utf-8", "replace"))
     print(f"{len(others)} other files opened: {', '.join(others[:20])}")
@@ -233,7 +232,7 @@ def _traced(arguments: Sequence[str], trace: Path) -> int:
 
 
 def main() -> int:
-    """Read the options and run."""
+    """Read the options, run, and return the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--count", type=int, default=2000, help="binaries to try")
     parser.add_argument("--seed", type=int, default=0)

@@ -1,8 +1,8 @@
-"""Published schemas of formats that others read, and what of them is written down here.
+"""Published schemas of other projects' formats, and the parts of them written down here.
 
-The schemas themselves are other people's and are not kept in the repository: `make models` fetches
-them by package name and version. Where they are not, what they require of our files is checked as
-it is written down below, and the tests that ask for them are skipped.
+The schemas are not in the repository: `make models` fetches them by package name and version.
+Without them, files are checked against the parts below, and tests that need the whole schema are
+skipped.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ SARIF: dict[str, Any] = {
     },
 }
 
-# Attributes that must be there, and others that may; elements that may stand inside.
+# Required and optional attributes, and allowed child elements.
 _JUNIT: dict[str, tuple[set[str], set[str], set[str]]] = {
     "testsuites": (set(), {"name", "time", "tests", "failures", "errors"}, {"testsuite"}),
     "testsuite": (
@@ -166,20 +166,20 @@ _TIME = re.compile(r"(([0-9]{0,3},)*[0-9]{3}|[0-9]{0,3})*(\.[0-9]*)?")
 
 
 def need(name: str) -> None:
-    """Skip aloud where a published schema is not there."""
+    """Skip the test with a message if a published schema is missing."""
     if not (FOLDER / name).is_file():
         pytest.skip(f"no published schema {name} was fetched; run make models")
 
 
 def against_sarif(log: dict[str, Any]) -> None:
-    """Validate by the published schema, where it is there."""
+    """Validate against the published schema, if it is present."""
     path = FOLDER / "sarif-2.1.0.json"
     if path.is_file():
         jsonschema.validate(log, json.loads(path.read_text("utf-8")))
 
 
 def against_junit(text: str) -> None:
-    """Validate by the published schema, where it is there; ValueError says what is wrong."""
+    """Validate against the published schema, if it is present; raise ValueError with the fault."""
     path = FOLDER / "junit-4.xsd"
     if path.is_file():
         from lxml import etree
@@ -190,7 +190,7 @@ def against_junit(text: str) -> None:
 
 
 def check_sarif(text: str) -> dict[str, Any]:
-    """The log, which has what the standard requires, and rules that its results name."""
+    """Return the log after checking the standard's required fields and the named rules."""
     log: dict[str, Any] = json.loads(text)
     jsonschema.validate(log, SARIF)
     against_sarif(log)
@@ -201,7 +201,7 @@ def check_sarif(text: str) -> dict[str, Any]:
 
 
 def check_junit(text: str) -> ElementTree.Element:
-    """The root, below which are only elements and attributes that build servers know."""
+    """Return the root after checking that build servers know every element and attribute."""
     root = ElementTree.fromstring(text)  # noqa: S314 - our own text
     assert root.tag in ("testsuites", "testsuite")
     for element in root.iter():

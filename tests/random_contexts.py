@@ -1,4 +1,4 @@
-"""LPAI contexts made at random, planned, with state and constants."""
+"""Random LPAI contexts, planned, with states and constants."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from qnnmem.units import Bytes, Offset
 
 
 def random_context(rng: random.Random) -> CompiledContext:
-    """Make a sound context of one to three small graphs, planned, with state and constants."""
+    """Return a valid context of one to three small planned graphs with states and constants."""
     stored = bytearray()
     graphs = tuple(_graph(rng, f"graph {n}", stored) for n in range(rng.randint(1, 3)))
     version = rng.choice(("v4", "v5", "v5_1", "v6", "v7"))

@@ -17,7 +17,7 @@ DATA = Path(__file__).parents[1] / "benchmarks" / "data"
 
 
 def cases() -> Iterator[tuple[str, Instance, int]]:
-    """A name, an instance and the capacity in bytes that is asked about."""
+    """Yield a name, an instance and the capacity in bytes to ask about."""
     for name, problem in sorted(published()):
         yield f"minimalloc-{name}", arrange(problem), 1 << 20
     for seed in range(10):
@@ -32,7 +32,7 @@ def cases() -> Iterator[tuple[str, Instance, int]]:
 
 
 def published() -> Iterator[tuple[str, Problem]]:
-    """The challenging set of minimalloc, as the benchmarks have it."""
+    """Yield minimalloc's challenging problems from the benchmark data."""
     with tarfile.open(DATA / "minimalloc_challenging.tar.xz") as archive:
         for member in archive:
             file = archive.extractfile(member) if member.name.endswith(".csv") else None
@@ -46,7 +46,7 @@ def published() -> Iterator[tuple[str, Problem]]:
 
 
 def _cut_rectangle(seed: int) -> Problem:
-    """Buffers that fill a rectangle of time and address without a gap."""
+    """Return buffers that fill a rectangle of time and address without a gap."""
     draw = random.Random(f"rectangle {seed}")  # noqa: S311 - to be repeated
     pieces = [(0, 60 + 9 * seed, 0, 64 * (70 + 12 * seed))]
     while len(pieces) < 60 + 12 * seed:
@@ -66,7 +66,7 @@ def _cut_rectangle(seed: int) -> Problem:
 
 
 def _scattered(seed: int, count: int, aligns: tuple[int, ...]) -> Problem:
-    """Buffers of any size at any time."""
+    """Return buffers of random sizes and lifetimes."""
     draw = random.Random(f"scattered {seed} {len(aligns)}")  # noqa: S311 - to be repeated
     made = []
     for i in range(count):

@@ -1,4 +1,4 @@
-"""Programs that are started as workers: wrong in one way each, or right without the library."""
+"""Programs that act as workers: with one fault each, or correct without the library."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from packed import packed
 
 SOURCE = str(Path(__file__).parents[1] / "src")
 
-# A worker by hand: greets as version `{version}`, then does `{then}`.
+# A worker by hand: sends the greeting of version `{version}`, then runs `{then}`.
 _FAKE = """
 from __future__ import annotations
 import json, struct, sys, time
@@ -33,18 +33,18 @@ into.readline(), into.readline(), read()
 
 
 def fake(then: str, version: str) -> tuple[str, ...]:
-    """Give a command that greets rightly and then does something of its own."""
+    """Return a command that sends a valid greeting and then runs this code."""
     text = _FAKE.replace("{packed}", inspect.getsource(packed))
     text = text.replace("{then}", then).replace("{version}", version)
     return (sys.executable, "-I", "-S", "-c", text)
 
 
 def program(text: str) -> tuple[str, ...]:
-    """Give a command that runs a few lines of Python."""
+    """Return a command that runs a few lines of Python."""
     return (sys.executable, "-I", "-S", "-c", text)
 
 
-# The real program without a library: requests that need none are served by the real child.
+# The real program without a library; the real child serves requests that need none.
 _BARE = """
 import sys
 sys.path.insert(0, {source!r})
@@ -57,5 +57,5 @@ server.run_server(Path({folder!r}), 1 << 30, server.server_limits(60.0, None))
 
 
 def bare(folder: Path) -> tuple[str, ...]:
-    """Give the command of a real worker whose library is nowhere, with its files in a folder."""
+    """Return the command of a real worker without a library, with its files in a folder."""
     return (sys.executable, "-c", _BARE.format(source=SOURCE, folder=str(folder)))

@@ -1,9 +1,8 @@
-"""The doctor on logs that nobody wrote down: spelt otherwise, composed, healthy.
+"""Tests of the doctor on varied, composed and healthy logs.
 
-Spelling: stored failures, varied as people and loggers vary them, keep their verdict.
-Composed: one-line messages of calls, codes and words; none is healthy.
-Healthy:  logs of good runs and their variations; none is alarmed.
-Everything is drawn from a seed, so a number can be looked into.
+A varied failure log keeps its verdict: people and loggers spell lines differently. A composed one-
+line message of calls, codes and verbs is never healthy. A healthy log, as stored or varied, raises
+no alarm. Everything is drawn from a seed, so each case can be repeated.
 """
 
 from __future__ import annotations
@@ -25,14 +24,14 @@ Lines = tuple[str, ...]
 
 
 class NamedLog(NamedTuple):
-    """A log and where it comes from."""
+    """A log and its id."""
 
     id: str
     lines: Lines
 
 
 class Tried(NamedTuple):
-    """A log that was made, and what the doctor said of it and of the one it was made from."""
+    """A made log, the doctor's answer, and the expected answer."""
 
     name: str
     text: bytes
@@ -52,7 +51,7 @@ _WIDTH = 96
 
 
 def _hyphen(line: str, draw: random.Random) -> str:
-    """Another mark between the words of a name, but not in files and addresses."""
+    """Swap hyphen and underscore in a name, but not in files and addresses."""
     words = line.split(" ")
     plain = [
         n for n, word in enumerate(words) if _JOINED.search(word) and not re.search(r"[/.\\]", word)
@@ -79,7 +78,7 @@ def _without_head(line: str, draw: random.Random) -> str:
 
 
 def _other_head(line: str, draw: random.Random) -> str:
-    """The same second of another clock."""
+    """Replace the line's clock by another clock."""
     bare = _HEAD.sub("", line)
     hour, second = draw.randrange(24), draw.randrange(60)
     kernel = re.match(r"^\[ *\d+\.\d{6}\] ", line)
@@ -94,13 +93,13 @@ def _paths(line: str, draw: random.Random) -> str:
 
 
 def _numbers(line: str, draw: random.Random) -> str:
-    """Codes in the other base."""
+    """Write error codes in the other base."""
     there = _CODE.sub(lambda found: hex(int(found[1])), line)
     return there if there != line else _HEX.sub(lambda found: str(int(found[1], 16)), line)
 
 
 def _wrapped(line: str, draw: random.Random) -> str:
-    """As a mail or a narrow terminal breaks it."""
+    """Wrap the line as a mail or a narrow terminal does."""
     import textwrap
 
     broken = textwrap.wrap(line, _WIDTH, break_long_words=False, break_on_hyphens=False)
@@ -124,7 +123,7 @@ def _drawing(seed: int) -> random.Random:
 
 
 def varied(lines: Lines, seed: int) -> tuple[str, bytes]:
-    """A log varied in one or two ways, all lines alike; and which."""
+    """Return a log varied in one or two ways, and the names of the variations."""
     draw = _drawing(seed)
     names = draw.sample(sorted(VARIATIONS), draw.choice((1, 1, 2)))
     for name in names:
@@ -142,13 +141,13 @@ def _later(*, healthy: bool) -> list[NamedLog]:
 
 
 def failing_logs() -> list[NamedLog]:
-    """What is stored of failures: the cases, and the later ones that may be looked at."""
+    """Return the stored failures: the cases, and the later logs that are not frozen."""
     cases = [NamedLog(one.id, one.lines) for one in read_cases() if one.decidable != "healthy"]
     return [*cases, *_later(healthy=False)]
 
 
 def healthy_logs() -> list[NamedLog]:
-    """What is stored of good runs."""
+    """Return the stored healthy logs."""
     cases = [NamedLog(one.id, one.lines) for one in read_cases() if one.decidable == "healthy"]
     runs = [
         NamedLog(path.stem, tuple(path.read_text("utf-8", "replace").splitlines()))
@@ -158,12 +157,12 @@ def healthy_logs() -> list[NamedLog]:
 
 
 def verdicts(log: bytes, knowledge: Knowledge) -> frozenset[tuple[str, str, object]]:
-    """What is said of a log, whatever else stands beside it."""
+    """Return the doctor's verdicts on a log."""
     return frozenset((one.verdict, one.cause, one.is_memory) for one in incidents(log, knowledge))
 
 
 def spelling(knowledge: Knowledge, count: int, seed: int = 0) -> Iterator[Tried]:
-    """Failures, each varied about as often as the others."""
+    """Yield varied failures with their verdicts, each log about equally often."""
     logs = failing_logs()
     known = {
         one.id: verdicts("".join(f"{line}\n" for line in one.lines).encode(), knowledge)
@@ -208,7 +207,7 @@ _VERBS = (
 
 
 def messages(count: int, seed: int = 0) -> list[str]:
-    """One-line messages by a grammar, each different."""
+    """Return one-line messages from a grammar, all different."""
     draw = _drawing(seed)
     made: dict[str, None] = {}
     while len(made) < count:
@@ -220,14 +219,14 @@ def messages(count: int, seed: int = 0) -> list[str]:
 
 
 def composed(knowledge: Knowledge, count: int, seed: int = 0) -> Iterator[Tried]:
-    """What is said of each message; an incident is expected."""
+    """Yield whether each composed message gives an incident, as expected."""
     for text in messages(count, seed):
         found = incidents(f"{text}\n".encode(), knowledge)
         yield Tried(text, text.encode(), bool(found), True)
 
 
 def healthy(knowledge: Knowledge, count: int, seed: int = 0) -> Iterator[Tried]:
-    """Good runs as they are, then varied; no incident is expected."""
+    """Yield healthy logs, plain and then varied; no incident is expected."""
     logs = healthy_logs()
     for number in range(count):
         log = logs[number % len(logs)]
@@ -239,5 +238,5 @@ def healthy(knowledge: Knowledge, count: int, seed: int = 0) -> Iterator[Tried]:
 
 
 def good(tried: Sequence[Tried]) -> int:
-    """How many are as expected."""
+    """Return how many answers are as expected."""
     return sum(one.said == one.expected for one in tried)

@@ -1,4 +1,4 @@
-"""Engines of the search, where they can be had."""
+"""The search engines that are installed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from qnnmem.doctor.logs.search import SearchEngine, choose_engine
 
 
 def engine_named(knowledge: Knowledge, name: str) -> SearchEngine:
-    """One of `ENGINES`; the test is skipped where its package or a compiler is missing."""
+    """Return one of `ENGINES`; skip the test if its package or a compiler is missing."""
     try:
         return choose_engine(knowledge, 0, name)
     except ImportError as exc:

@@ -1,4 +1,4 @@
-"""How many cases a test tries: few at every run, more or all when asked for."""
+"""How many cases a test tries: few by default, more or all on request."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ EVERY = bool(os.environ.get("QNNMEM_EVERY_CASE"))
 
 
 def seeds(few: int) -> range:
-    """Return the seeds of a test; `QNNMEM_SEEDS` gives another number than `few`."""
+    """Return the seeds of a test; `QNNMEM_SEEDS` sets another number than `few`."""
     return range(int(os.environ.get("QNNMEM_SEEDS", few)))
 
 
 def few(count: int, times: int = 3) -> int:
-    """Return a part of `count`, for cases drawn at random; all with `QNNMEM_EVERY_CASE`."""
+    """Return a part of `count` for random cases; all with `QNNMEM_EVERY_CASE`."""
     return count if EVERY else max(1, count // times)
 
 
 def share(cases: Sequence[T], step: int) -> list[T]:
-    """Return every `step`-th of cases that are nearly alike; all with `QNNMEM_EVERY_CASE`."""
+    """Return every `step`-th of similar cases; all with `QNNMEM_EVERY_CASE`."""
     return list(cases if EVERY else cases[::step])

@@ -1,4 +1,4 @@
-"""The local workbench for tests: a real server in a thread, asked over real sockets."""
+"""A real workbench server in a thread, reached over real sockets."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _PATIENCE_S = 120.0
 
 @dataclass(frozen=True)
 class Answered:
-    """What came back."""
+    """The response to a request."""
 
     status: int
     headers: Mapping[str, str]
@@ -31,12 +31,12 @@ class Answered:
 
     @property
     def values(self) -> Any:
-        """The body as JSON."""
+        """Return the body as JSON."""
         return json.loads(self.body)
 
     @property
     def said(self) -> str:
-        """The sentence of a refusal."""
+        """Return the error message of a refusal."""
         sentence = self.values["error"]
         assert isinstance(sentence, str)
         assert "\n" not in sentence
@@ -45,14 +45,14 @@ class Answered:
 
 @dataclass(frozen=True)
 class Served:
-    """A workbench that answers."""
+    """A running workbench."""
 
     bench: Bench
     port: int
 
     @property
     def address(self) -> str:
-        """What a browser opens."""
+        """Return the address for a browser."""
         return f"http://127.0.0.1:{self.port}/"
 
     def ask(
@@ -62,7 +62,7 @@ class Served:
         body: bytes | Iterator[bytes] | None = None,
         headers: Mapping[str, str] | None = None,
     ) -> Answered:
-        """One request."""
+        """Send one request and return the response."""
         line = HTTPConnection("127.0.0.1", self.port, timeout=300)
         try:
             line.request(method, path, body, dict(headers or {}))
@@ -73,7 +73,7 @@ class Served:
             line.close()
 
     def raw(self, text: bytes) -> bytes:
-        """Bytes as they are, and all that comes back until the connection ends."""
+        """Send raw bytes and return everything until the connection ends."""
         with socket.create_connection(("127.0.0.1", self.port), timeout=300) as line:
             line.sendall(text)
             came = bytearray()
@@ -82,22 +82,22 @@ class Served:
             return bytes(came)
 
     def get(self, path: str, **headers: str) -> Answered:
-        """Ask for something."""
+        """Send a GET request."""
         return self.ask("GET", path, headers={k.replace("_", "-"): v for k, v in headers.items()})
 
     def post(self, path: str, values: object) -> Answered:
-        """Ask in JSON."""
+        """Send a POST request with JSON."""
         return self.ask(
             "POST", path, json.dumps(values).encode(), {"content-type": "application/json"}
         )
 
     def drop(self, name: str, content: bytes) -> Answered:
-        """Send a file as the page does."""
+        """Upload a file as the page does."""
         headers = {"content-type": "application/octet-stream"}
         return self.ask("POST", f"/api/files?name={quote(name, safe='')}", content, headers)
 
     def ended(self, job: str) -> dict[str, Any]:
-        """A job when nothing changes any more."""
+        """Return a job after it has ended."""
         until = time.monotonic() + _PATIENCE_S
         while time.monotonic() < until:
             found: dict[str, Any] = self.get(f"/api/jobs/{job}").values
@@ -107,7 +107,7 @@ class Served:
         raise AssertionError("the job did not end")
 
     def read(self, name: str, content: bytes) -> dict[str, Any]:
-        """Send a file; what became of its first job."""
+        """Upload a file and return its first job after it has ended."""
         came = self.drop(name, content)
         assert came.status == 201, came.body
         return self.ended(came.values["job"]["id"])
@@ -115,7 +115,7 @@ class Served:
 
 @contextmanager
 def serving(folder: Path, token: str = "", *, is_local: bool = True) -> Iterator[Served]:
-    """A workbench in a folder, until the block ends."""
+    """Yield a workbench in a folder; it ends with the block."""
     listening = bound_socket("127.0.0.1", 0)
     port = listening.getsockname()[1]
     bench = Bench(folder, keeps_spare=False)

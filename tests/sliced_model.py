@@ -1,4 +1,4 @@
-"""A model with as much input as one likes that costs nothing to compile."""
+"""A model with inputs of any size that is cheap to compile."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 
 def sliced(path: Path, mib: int | str) -> Path:
-    """Write a model that takes 8 floats out of so many MiB, or a named number of them."""
+    """Write a model that slices 8 floats from this many MiB, or from an open dimension."""
     limits = (("s", [0, 0]), ("e", [1, 8]), ("a", [1, 2]))
     graph = helper.make_graph(
         [helper.make_node("Slice", ["x", "s", "e", "a"], ["y"])],

@@ -1,4 +1,4 @@
-"""Models of a few ops, as values: nothing about them but names and sizes."""
+"""Models of a few ops with nothing but names and sizes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from qnnmem.ir import DType, Effect, Model, Op, Tensor
 def op(
     inputs: str, outputs: str, effect: Effect = Effect.COMPUTE, *bodies: Model, loop: bool = False
 ) -> Op:
-    """Make an op named after its outputs; names are separated by blanks."""
+    """Return an op named after its outputs; spaces separate the names."""
     ins, outs = tuple(inputs.split()), tuple(outputs.split())
     return Op(outputs, "any", ins, outs, effect, bodies=bodies, repeats=loop)
 
@@ -26,7 +26,7 @@ def model(
     dtype: DType = DType.UINT8,
     elements: int = 64,
 ) -> Model:
-    """Make a model of tensors of so many elements unless `sizes` says otherwise."""
+    """Return a model whose tensors have this many elements unless `sizes` states another size."""
     names = {name for o in ops for name in (*o.inputs, *o.outputs)}
     names |= {*inputs.split(), *outputs.split(), *constants.split(), *states.split()}
     return Model(

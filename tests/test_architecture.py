@@ -1,4 +1,4 @@
-"""The layers of the package, who may import whom, and what no module may do."""
+"""The layers of the package: which module may import which, and what no module may do."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ BASE = {
 }
 DOORS = {"cli", "workbench"}
 
-# What each folder may import besides itself.
+# The modules that each folder may import, besides its own.
 MAY_IMPORT: dict[str, set[str]] = {
     "errors": {"finding", "text"},
     "arguments": {"errors", "text"},
@@ -63,7 +63,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "collector": set(),
     "caller": {"text"},
     "quiet_onnxruntime": set(),
-    "notebook": set(),  # finds the renderer by name, when one is asked for
+    "notebook": set(),  # finds the renderer by name on request
     "installation": set(),
     "temporary_folder": {"errors", "atomic_file"},
     "atomic_file": {"errors", "text"},
@@ -73,14 +73,14 @@ MAY_IMPORT: dict[str, set[str]] = {
     "native_parts": {"errors", "cache", "temporary_folder", "text"},
     "ir": BASE,
     "loader": {"ir", "qnn", "results"} | BASE,
-    # Types of results and their JSON; every folder above may make or read one.
+    # Types of results and their JSON; every higher layer may use them.
     "results": {"qnn"} | BASE,
     "targets": {"results"} | BASE,
-    # Types of options; every folder above may take a value of one.
+    # Types of options; every higher layer may use them.
     "options": {"results"} | BASE,
     "planner": {"ir", "targets", "results", "options"} | BASE,
     "qnn": BASE,
-    # Rules, regions, handles and leaks: for whatever runs under the contract.
+    # Rules, regions, handles and leaks, for every runtime of the contract.
     "contract": {"qnn", "results"} | BASE,
     "lpai": {"contract", "planner", "qnn", "targets", "loader", "ir", "results", "options"} | BASE,
     "programs": {"contract", "lpai", "qnn", "results"} | BASE,
@@ -89,25 +89,25 @@ MAY_IMPORT: dict[str, set[str]] = {
     "fix": {"planner", "qnn", "targets", "loader", "ir", "lpai", "htp", "doctor"}
     | {"results", "options"}
     | BASE,
-    # Budgets and comparison: results as read from JSON, whoever wrote them.
+    # Budgets and comparison of results read from JSON.
     "gate": {"planner", "qnn", "targets", "loader", "ir", "lpai", "htp", "results", "options"}
     | BASE,
-    # Renderers may name result values, wherever those live.
+    # Renderers may import every type of result.
     "report": {"planner", "ir", "qnn", "lpai", "htp", "programs", "doctor", "fix", "targets"}
     | {"contract", "gate", "results"}
     | BASE,
-    # What each verb does, for every door.
+    # The work of each verb, for every entry point.
     "verbs": {"planner", "ir", "qnn", "loader", "lpai", "htp", "programs", "doctor", "fix"}
     | {"contract", "targets", "gate", "report", "results", "options"}
     | BASE,
-    # A door for pytest, which calls the same as the command line does.
+    # The entry point for pytest, which makes the same calls as the command line.
     "pytest_plugin": {"gate", "report", "loader", "planner"} | BASE,
-    # The package itself gives the public names a home.
+    # The package itself exports the public names.
     "__init__": {"planner", "loader", "lpai", "htp", "qnn", "ir"} | BASE,
     "__main__": {"cli"},
 }
 
-# Where a package of others may be used at all.
+# The only modules that may import each third-party package.
 ONLY_IN = {
     "onnx": (
         *("qnnmem.loader.onnx", "qnnmem.loader.dlc", "qnnmem.loader.tflite"),
@@ -117,7 +117,7 @@ ONLY_IN = {
         "qnnmem.htp.llm.decoder_layers",
         "qnnmem.fix",
     ),
-    # Its home imports it by name, without telemetry.
+    # The module `quiet_onnxruntime` imports it by name, without telemetry.
     "onnxruntime": (),
     "tflite": ("qnnmem.loader.tflite",),
     "ctypes": (
@@ -142,13 +142,13 @@ MAX_FUNCTION = 60
 
 
 def module_name(path: Path) -> str:
-    """Dotted name of a module of the package."""
+    """Return the dotted name of a module of the package."""
     parts = path.relative_to(SOURCE.parent).with_suffix("").parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 def layer_of(path: Path) -> str:
-    """Folder, or module on the top level, that a file belongs to."""
+    """Return the folder or top-level module that a file belongs to."""
     return path.relative_to(SOURCE).with_suffix("").parts[0]
 
 
@@ -161,13 +161,13 @@ Node = TypeVar("Node", bound=ast.AST)
 
 @cache
 def tree_of(path: Path) -> ast.Module:
-    """The syntax tree of a file, parsed once."""
+    """Return the syntax tree of a file, parsed once."""
     return ast.parse(path.read_text("utf-8"))
 
 
 @cache
 def nodes_by_kind(path: Path) -> Mapping[type[ast.AST], list[Any]]:
-    """All nodes of a file, found once."""
+    """Return all nodes of a file by type, collected once."""
     found: dict[type[ast.AST], list[Any]] = defaultdict(list)
     for node in ast.walk(tree_of(path)):
         found[type(node)].append(node)
@@ -175,18 +175,18 @@ def nodes_by_kind(path: Path) -> Mapping[type[ast.AST], list[Any]]:
 
 
 def nodes_of(path: Path, kind: type[Node]) -> list[Node]:
-    """The nodes of one kind in a file."""
+    """Return the nodes of one type in a file."""
     return nodes_by_kind(path).get(kind, [])
 
 
 def imports_of(path: Path) -> list[ast.Import | ast.ImportFrom]:
-    """The import statements of a file."""
+    """Return the import statements of a file."""
     return [*nodes_of(path, ast.Import), *nodes_of(path, ast.ImportFrom)]
 
 
 @pytest.fixture(scope="module", autouse=True)
 def all_nodes() -> Iterator[None]:
-    """A million values: not looked through for garbage while they are made, and not kept after."""
+    """Collect the nodes of all modules without garbage collection, and drop them at the end."""
     with collector_paused():
         for path in MODULES:
             nodes_by_kind(path)
@@ -196,7 +196,7 @@ def all_nodes() -> Iterator[None]:
 
 
 def imported(node: ast.AST) -> Iterator[str]:
-    """Modules that one statement imports, as full names."""
+    """Yield the full names of the modules that a statement imports."""
     if isinstance(node, ast.Import):
         yield from (alias.name for alias in node.names)
     elif isinstance(node, ast.ImportFrom):
@@ -204,7 +204,7 @@ def imported(node: ast.AST) -> Iterator[str]:
 
 
 def layers_imported(path: Path) -> set[str]:
-    """Layers of ours that a file imports anywhere; the bare package counts as `__init__`."""
+    """Return the layers that a file imports anywhere; the bare package counts as `__init__`."""
     found = set()
     for node in imports_of(path):
         for name in imported(node):
@@ -217,13 +217,13 @@ def layers_imported(path: Path) -> set[str]:
 
 
 def others_imported(nodes: Iterable[ast.AST]) -> set[str]:
-    """Names of packages of others that are imported by these nodes."""
+    """Return the third-party packages that these nodes import."""
     names = {name.split(".")[0] for node in nodes for name in imported(node)}
     return names - {"qnnmem", "__future__"}
 
 
 def modules_imported(path: Path) -> set[str]:
-    """Modules of ours that a file imports anywhere, if only for type checkers."""
+    """Return the package's modules that a file imports anywhere, type-checking blocks included."""
     found = set()
     for node in imports_of(path):
         for name in imported(node):
@@ -234,13 +234,13 @@ def modules_imported(path: Path) -> set[str]:
 
 
 def is_typing_block(node: ast.AST) -> bool:
-    """Whether only type checkers read a block."""
+    """True for a block that only type checkers read."""
     test = node.test if isinstance(node, ast.If) else None
     return isinstance(test, ast.Name) and test.id == "TYPE_CHECKING"
 
 
 def at_import_time(node: ast.AST) -> Iterator[ast.AST]:
-    """Nodes that run when a module is imported; functions and blocks for type checkers do not."""
+    """Yield the nodes that run at import; functions and type-checking blocks do not."""
     for child in ast.iter_child_nodes(node):
         if not (
             is_typing_block(child) or isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef)
@@ -250,7 +250,7 @@ def at_import_time(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def circles(graph: Mapping[str, set[str]]) -> list[list[str]]:
-    """Groups of modules that import each other in a circle (Tarjan's components)."""
+    """Return the groups of modules that import each other in a cycle (Tarjan's components)."""
     index: dict[str, int] = {}
     low: dict[str, int] = {}
     stack: list[str] = []
@@ -279,7 +279,7 @@ def circles(graph: Mapping[str, set[str]]) -> list[list[str]]:
 
 
 def test_a_layer_imports_only_what_the_table_allows() -> None:
-    """Imports go down the layers, never up or sideways; the doors may import everything."""
+    """A layer imports only the layers in the table; the entry points may import everything."""
     wrong = {
         module_name(path): extra
         for path in MODULES
@@ -290,7 +290,7 @@ def test_a_layer_imports_only_what_the_table_allows() -> None:
 
 
 def test_walks_name_modules_and_enter_none_twice() -> None:
-    """The five walks of the page about the layout are of modules that exist."""
+    """The layout page has five walks, and each names existing modules at most once."""
     page = SOURCE.parents[1] / "docs" / "explanation" / "code-layout.md"
     section = page.read_text("utf-8").partition("## How a value travels")[2].partition("\n## ")[0]
     walks = re.split(r"^\*\*(.+)\*\*$", section, flags=re.MULTILINE)[1:]
@@ -307,7 +307,7 @@ def _is_module(path: Path) -> bool:
 
 
 def test_nobody_imports_a_door() -> None:
-    """Command line and web page are entered from outside only; `serve` opens the page."""
+    """Only `__main__` imports the command line, and only the command line imports the workbench."""
     inside = [path for path in MODULES if layer_of(path) not in {"cli", "__main__"}]
     assert not [module_name(path) for path in inside if "cli" in layers_imported(path)]
     inside = [path for path in inside if layer_of(path) != "workbench"]
@@ -315,25 +315,25 @@ def test_nobody_imports_a_door() -> None:
 
 
 def test_no_modules_import_each_other_in_a_circle() -> None:
-    """Every module can be understood after those that it imports."""
+    """No modules import each other in a cycle."""
     assert circles({module_name(path): modules_imported(path) for path in MODULES}) == []
 
 
 def test_a_circle_would_be_found() -> None:
-    """The search for circles finds one, and only what is part of it."""
+    """The search for import cycles finds a cycle and only its members."""
     graph = {"a": {"b"}, "b": {"c"}, "c": {"a", "d"}, "d": set()}
     assert circles(graph) == [["a", "b", "c"]]
 
 
 def test_imports_are_absolute() -> None:
-    """A relative import would hide from these checks."""
+    """Every import is absolute, since these checks do not see relative imports."""
     for path in MODULES:
         relative = [node for node in nodes_of(path, ast.ImportFrom) if node.level]
         assert not relative, module_name(path)
 
 
 def test_packages_of_others_stay_where_they_belong() -> None:
-    """Formats and compilers are known to one place each."""
+    """Each third-party package is imported only in its allowed modules."""
     for path in MODULES:
         for package in others_imported(imports_of(path)):
             homes = ONLY_IN.get(package, ("",))
@@ -341,17 +341,17 @@ def test_packages_of_others_stay_where_they_belong() -> None:
 
 
 def test_heavy_packages_are_imported_late() -> None:
-    """Importing a module loads nothing heavy."""
+    """Importing a module loads no heavy package."""
     for path in MODULES:
         heavy = others_imported(at_import_time(tree_of(path))) & HEAVY
         assert not heavy, f"{module_name(path)} imports {heavy}"
 
 
 def test_nothing_runs_code_from_files() -> None:
-    """No pickles, no eval, no exec, no shell."""
+    """No module uses pickle, eval, exec or a shell."""
     for path in MODULES:
         assert not others_imported(imports_of(path)) & BANNED, module_name(path)
-        # Only short ones are written out: a chain of calls takes long, and is none of these.
+        # Only short names are compared: a chain of calls is slow to print and is none of these.
         called = (call.func for call in nodes_of(path, ast.Call))
         short = (one for one in called if isinstance(getattr(one, "value", one), ast.Name))
         wrong = {*map(ast.unparse, short)} & {"eval", "exec", "compile", "os.system", "os.popen"}
@@ -359,7 +359,10 @@ def test_nothing_runs_code_from_files() -> None:
 
 
 def test_only_the_command_line_speaks_of_its_options() -> None:
-    """Errors carry settings as data; options of other vendors' tools are theirs to be named."""
+    """Outside the entry points, no text names a command-line option of qnnmem.
+
+    Errors carry settings as data. Options of the vendor's tools are named where they are needed.
+    """
     theirs = (
         *("qnnmem.lpai.net_run", "qnnmem.lpai.config.settings", "qnnmem.htp.qmem.table"),
         *("qnnmem.doctor.incident_builder", "qnnmem.installation", "qnnmem.flags"),
@@ -381,14 +384,14 @@ def test_only_the_command_line_speaks_of_its_options() -> None:
 
 
 def test_a_module_is_short() -> None:
-    """A module of more than 700 lines holds more than one noun."""
+    """A module has at most 700 lines; a longer one holds more than one concept."""
     for path in MODULES:
         count = len(path.read_text("utf-8").splitlines())
         assert count <= MAX_LINES, f"{module_name(path)} has {count} lines"
 
 
 def test_a_function_is_short() -> None:
-    """A function of more than 60 lines does more than one thing."""
+    """A function has at most 60 lines; a longer one does more than one thing."""
     for path in MODULES:
         for node in nodes_of(path, ast.FunctionDef):
             if node.end_lineno is not None:
@@ -407,19 +410,19 @@ def test_a_class_name_means_one_thing() -> None:
 
 
 def test_a_module_says_what_it_is_for() -> None:
-    """The first line of every module is a sentence about it."""
+    """Every module has a docstring."""
     assert not [module_name(path) for path in MODULES if not ast.get_docstring(tree_of(path))]
 
 
 def test_the_verifier_trusts_nobody() -> None:
-    """The checker of plans knows the problem and none of the planners."""
+    """The plan verifier imports the problem and no part of the planners."""
     tree = tree_of(SOURCE / "planner" / "verify.py")
     ours = {n for node in ast.walk(tree) for n in imported(node) if n.startswith("qnnmem")}
     assert all(name.startswith("qnnmem.planner.problem.") for name in ours)
 
 
 def test_no_file_knows_the_machine_it_was_written_on() -> None:
-    """No absolute path of somebody's machine and nothing outside the repository is mentioned."""
+    """No source file has an absolute path of a machine or a path outside the repository."""
     for path in sorted(SOURCE.rglob("*")):
         if path.suffix in {".py", ".toml", ".json", ".md"}:
             text = path.read_text("utf-8")
@@ -428,7 +431,7 @@ def test_no_file_knows_the_machine_it_was_written_on() -> None:
 
 
 def test_the_check_sees_imports_inside_functions(tmp_path: Path) -> None:
-    """An import hidden in a function counts for the table and not as an early one."""
+    """The check sees an import inside a function, and does not count it as an early import."""
     path = tmp_path / "hidden.py"
     path.write_text("def f():\n    import numpy\n    from qnnmem.cli import main\n")
     tree = ast.parse(path.read_text("utf-8"))
@@ -438,6 +441,6 @@ def test_the_check_sees_imports_inside_functions(tmp_path: Path) -> None:
 
 
 def test_the_check_sees_early_imports_in_blocks() -> None:
-    """An import in a class, a try or an if runs at once and is seen."""
+    """An import in a class, `try` or `if` block counts as an early import."""
     source = "try:\n    import numpy\nexcept OSError:\n    import rich\nclass A:\n    import onnx\n"
     assert others_imported(at_import_time(ast.parse(source))) == {"numpy", "rich", "onnx"}

@@ -1,4 +1,4 @@
-"""Files appear whole or not at all, once, with the right mode, and only in place of files."""
+"""Files are written whole or not at all, with the right mode, and replace only regular files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from qnnmem.errors import OutputError
 
 @contextmanager
 def masked(mask: int) -> Iterator[None]:
-    """Another umask for a while."""
+    """Set another umask for the block."""
     before = os.umask(mask)
     try:
         yield
@@ -34,18 +34,18 @@ def masked(mask: int) -> Iterator[None]:
 
 
 def mode(path: Path) -> int:
-    """The permissions of a file."""
+    """Return the permissions of a file."""
     return stat.S_IMODE(path.stat().st_mode)
 
 
 def names(folder: Path) -> list[str]:
-    """All that is in a folder, hidden or not."""
+    """Return all names in a folder, hidden ones included."""
     return sorted(path.name for path in folder.iterdir())
 
 
 @pytest.fixture(params=["links", "no links"])
 def file_system(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A file system with hard links, and one without."""
+    """Run the test with hard links and without them."""
 
     def refuse(*_names: object) -> None:
         raise PermissionError(1, "Operation not permitted")
@@ -58,7 +58,7 @@ def file_system(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("mask", [0o077, 0o027, 0o022, 0o000])
 @pytest.mark.parametrize("force", [True, False])
 def test_the_umask_is_honoured(mask: int, force: bool, tmp_path: Path, file_system: str) -> None:
-    """A new file is as open as the user wants new files to be."""
+    """A new file gets the mode that the user's umask sets."""
     with masked(mask):
         write_whole(tmp_path / "one", b"1", force=force)
         write_together({tmp_path / "two": b"2"}, force=force)
@@ -67,7 +67,7 @@ def test_the_umask_is_honoured(mask: int, force: bool, tmp_path: Path, file_syst
 
 @pytest.mark.parametrize("kept", [0o600, 0o640, 0o444, 0o777])
 def test_a_replaced_file_keeps_its_mode(kept: int, tmp_path: Path, file_system: str) -> None:
-    """What the user has closed stays closed; a set-user-id bit does not outlive the content."""
+    """A replaced file keeps its mode, without a set-user-id bit."""
     path = tmp_path / "file"
     for write in (write_whole, lambda path, data: write_together({path: data})):
         path.unlink(missing_ok=True)
@@ -79,7 +79,7 @@ def test_a_replaced_file_keeps_its_mode(kept: int, tmp_path: Path, file_system: 
 
 
 def test_of_two_writers_one_succeeds(tmp_path: Path, file_system: str) -> None:
-    """The second is told, although nothing was there when it began."""
+    """Of two writers, the second raises OutputError, even if no file was there at its start."""
     path = tmp_path / "file"
 
     def slow() -> Iterator[bytes]:
@@ -93,12 +93,12 @@ def test_of_two_writers_one_succeeds(tmp_path: Path, file_system: str) -> None:
 
 
 def test_of_many_processes_one_says_wrote(tmp_path: Path) -> None:
-    """Exactly one of them, and the file is that one's."""
+    """Of six processes that write one file, exactly one succeeds, and the file is from it."""
     script = (
         "import sys, pathlib\n"
         "from qnnmem.atomic_file import write_whole\n"
         "from qnnmem.errors import OutputError\n"
-        "sys.stdin.read()\n"  # all start together, when the pipe closes
+        "sys.stdin.read()\n"  # all start when the pipe closes
         "try: write_whole(pathlib.Path(sys.argv[1]), sys.argv[2].encode(), force=False)\n"
         "except OutputError: sys.exit(2)\n"
     )
@@ -115,7 +115,7 @@ def test_of_many_processes_one_says_wrote(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("force", [True, False])
 def test_only_ordinary_files_are_replaced(force: bool, tmp_path: Path) -> None:
-    """Not links, pipes or folders, whoever asks and however it is written."""
+    """A link, a pipe or a folder is never replaced, with force or without."""
     os.mkfifo(tmp_path / "pipe")
     (tmp_path / "folder").mkdir()
     (tmp_path / "link").symlink_to("elsewhere")
@@ -141,7 +141,7 @@ def test_only_ordinary_files_are_replaced(force: bool, tmp_path: Path) -> None:
     ],
 )
 def test_a_bad_name_is_a_sentence(name: str, reason: str, tmp_path: Path) -> None:
-    """Before the work as well as after it."""
+    """An impossible path raises OutputError in one sentence, before the work and after it."""
     (tmp_path / "file").write_bytes(b"")
     for work in (
         lambda path: check_replaceable(path, force=True),
@@ -155,7 +155,7 @@ def test_a_bad_name_is_a_sentence(name: str, reason: str, tmp_path: Path) -> Non
 
 
 def test_a_name_with_a_newline_is_shown_escaped(tmp_path: Path) -> None:
-    """A sentence stays one line."""
+    """A newline in a path is escaped, so the message stays one line."""
     path = tmp_path / "two\nlines\x1b[31m"
     write_whole(path, b"new", force=False)
     with pytest.raises(OutputError) as caught:
@@ -165,7 +165,7 @@ def test_a_name_with_a_newline_is_shown_escaped(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not Path("/proc/self").is_dir(), reason="needs a folder nobody can write to")
 def test_a_folder_that_takes_no_files_is_a_sentence(tmp_path: Path) -> None:
-    """/proc takes no files, not even a superuser's."""
+    """A folder that takes no files, like /proc, raises OutputError."""
     with pytest.raises(OutputError, match="cannot be written"):
         write_whole(Path("/proc/self/file"), b"new")
 
@@ -179,7 +179,7 @@ def test_all_files_appear_or_none(
     file_system: str,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Whatever ends the work, the old files are back and the new ones gone."""
+    """If writing several files is interrupted, the old files are back and the new ones gone."""
     (tmp_path / "old").write_bytes(b"mine")
     place, calls = atomic_file.put_in_place, iter(range(9))
 
@@ -195,7 +195,7 @@ def test_all_files_appear_or_none(
 
 
 def test_one_file_in_the_way_is_enough(tmp_path: Path, file_system: str) -> None:
-    """Without force none is written, and the one in the way stays."""
+    """Without force, one existing file prevents all files, and it is kept."""
     (tmp_path / "b").write_bytes(b"mine")
     with pytest.raises(OutputError, match="already exists"):
         write_together({tmp_path / "a": b"1", tmp_path / "b": b"2"}, force=False)
@@ -203,7 +203,7 @@ def test_one_file_in_the_way_is_enough(tmp_path: Path, file_system: str) -> None
 
 
 def test_a_folder_made_for_nothing_is_removed_with_its_parents(tmp_path: Path) -> None:
-    """A folder with something in it stays, and so does one that was there before."""
+    """If the block fails, the folders made for it are removed; older ones stay."""
     (tmp_path / "there").mkdir()
     with pytest.raises(ZeroDivisionError), folder_for_output(tmp_path / "there" / "a" / "b"):
         raise ZeroDivisionError
@@ -214,7 +214,7 @@ def test_a_folder_made_for_nothing_is_removed_with_its_parents(tmp_path: Path) -
 
 
 def test_what_is_no_folder_is_said(tmp_path: Path) -> None:
-    """A file, a name that is too long, a link to nowhere."""
+    """A file, a too long name or a dangling link raises OutputError as an output folder."""
     (tmp_path / "file").write_bytes(b"")
     (tmp_path / "link").symlink_to("nowhere")
     for name in ("file", "file/below", "x" * 300, "link", "nul\0byte"):
@@ -228,7 +228,7 @@ def test_what_is_no_folder_is_said(tmp_path: Path) -> None:
 def test_a_name_taken_at_the_last_moment_is_not_replaced(
     tmp_path: Path, file_system: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever comes between the look and the making of the name has made it."""
+    """A file that appears at the last moment is not replaced without force."""
     path = tmp_path / "file"
     path.write_bytes(b"theirs")
     monkeypatch.setattr(atomic_file, "_replaceable_mode", lambda _path: None)
@@ -240,7 +240,7 @@ def test_a_name_taken_at_the_last_moment_is_not_replaced(
 def test_a_name_that_cannot_be_filled_is_given_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without links the name is made first; when the file cannot follow, it goes again."""
+    """Without hard links, a name that cannot be filled is removed again."""
 
     def refuse(*_names: object) -> None:
         raise OSError(5, "Input/output error")
@@ -255,7 +255,7 @@ def test_a_name_that_cannot_be_filled_is_given_back(
 def test_what_could_not_be_written_is_refused_before_the_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file in the way without force, and a folder that takes none."""
+    """An existing file without force, and an unwritable folder, are refused before the work."""
     there, new = tmp_path / "there", tmp_path / "new"
     there.write_bytes(b"mine")
     for path, force in ((new, True), (new, False), (there, True)):
@@ -272,7 +272,7 @@ def test_what_could_not_be_written_is_refused_before_the_work(
 def test_a_folder_that_somebody_else_makes_is_no_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between the look and the making."""
+    """A folder that another process makes in the meantime is accepted."""
     mkdir = Path.mkdir
 
     def late(path: Path, exist_ok: bool = False) -> None:
@@ -285,12 +285,12 @@ def test_a_folder_that_somebody_else_makes_is_no_error(
 
 
 def test_a_long_path_is_cut_in_sentences() -> None:
-    """From 201 characters on."""
+    """A path over 200 characters is cut to 80 in messages."""
     assert atomic_file.shown(Path("x" * 200)) == "x" * 200
     assert len(atomic_file.shown(Path("x" * 201))) == 80
 
 
 def test_a_size_is_that_of_all_pieces(tmp_path: Path) -> None:
-    """What is told is what was written."""
+    """`write_whole` returns the total size of all pieces."""
     assert write_whole(tmp_path / "file", b"12", b"345") == 5
     assert (tmp_path / "file").read_bytes() == b"12345"

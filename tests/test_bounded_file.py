@@ -1,4 +1,4 @@
-"""Untrusted files: only ordinary ones, and never more bytes than allowed."""
+"""Untrusted files: only regular files are read, and never more bytes than allowed."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from qnnmem.errors import Damaged, LoadError
 
 
 def refused(path: Path, limit: int = 10) -> str:
-    """The sentence with which a file is refused."""
+    """Return the sentence with which a file is refused."""
     with pytest.raises(LoadError) as caught:
         read_bytes(path, limit)
     return str(caught.value)
 
 
 def test_a_file_is_read_up_to_its_limit(tmp_path: Path) -> None:
-    """As many bytes as allowed are read, one more is refused with both numbers."""
+    """A file of exactly the limit is read; one byte more is refused with both numbers."""
     path = tmp_path / "a.bin"
     path.write_bytes(b"0123456789")
     assert regular_size(path) == 10
@@ -32,7 +32,7 @@ def test_a_file_is_read_up_to_its_limit(tmp_path: Path) -> None:
 
 
 def test_a_file_that_grows_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bytes that come after the look at its size are not read."""
+    """Bytes added after the size check are not read."""
     path = tmp_path / "a.bin"
     path.write_bytes(b"0123456789")
     monkeypatch.setattr(bounded_file, "regular_size", lambda _: 4)
@@ -40,7 +40,7 @@ def test_a_file_that_grows_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_what_is_no_ordinary_file_is_refused(tmp_path: Path) -> None:
-    """Each kind is named; a pipe does not block."""
+    """Each type of irregular file is refused by name, and a pipe does not block."""
     assert refused(tmp_path / "missing").endswith("no such file")
     assert "is a folder; give the model file in it" in refused(tmp_path)
     (tmp_path / "empty").write_bytes(b"")
@@ -56,19 +56,19 @@ def test_what_is_no_ordinary_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_name_that_cannot_be_opened_is_quoted(tmp_path: Path) -> None:
-    """A NUL byte cannot be in a path, and not in a sentence either."""
+    """A NUL byte in a path is escaped in the message."""
     assert "\0" not in refused(tmp_path / "a\0b")
 
 
 def test_a_pipe_in_place_of_a_file_does_not_block(tmp_path: Path) -> None:
-    """Should one take the file's place after the check, it is refused at once."""
+    """A pipe that replaces the file after the check is refused without blocking."""
     os.mkfifo(tmp_path / "pipe")
     with pytest.raises(LoadError, match=r"cannot be read \("):
         read_head(tmp_path / "pipe", 10)
 
 
 def test_reasons_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the system says, or that memory is short, is part of the sentence."""
+    """The message includes the system's reason, or that memory is short."""
     with pytest.raises(LoadError, match=r"cannot be read \(is a directory\)"):
         read_head(tmp_path, 1)
 
@@ -91,7 +91,7 @@ def _nameless(name: str, flags: int) -> int:
     ("start", "count", "found"), [(0, 3, b"012"), (8, 3, b"89"), (10, 3, b""), (99, 3, b"")]
 )
 def test_a_range_ends_with_the_file(start: int, count: int, found: bytes, tmp_path: Path) -> None:
-    """Nothing is beyond it."""
+    """A range past the end of the file returns only the bytes up to the end."""
     path = tmp_path / "a.bin"
     path.write_bytes(b"0123456789")
     assert read_range(path, start, count) == found
@@ -100,7 +100,7 @@ def test_a_range_ends_with_the_file(start: int, count: int, found: bytes, tmp_pa
 def test_no_more_room_is_made_than_the_file_has(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However much is asked for, from wherever."""
+    """A read never requests more bytes than the file has from that offset."""
     path, asked = tmp_path / "a.bin", list[int]()
     path.write_bytes(b"0123456789")
 
@@ -120,7 +120,7 @@ def test_no_more_room_is_made_than_the_file_has(
     "name", ["w.bin", "sub/w.bin", "sub/../w.bin", "./w.bin", "inside.bin", "x" * 255, "sub"]
 )
 def test_a_name_below_a_folder(name: str, tmp_path: Path) -> None:
-    """There or not, links inside included."""
+    """A name below the folder is accepted, even if it is missing or a link inside."""
     (tmp_path / "sub").mkdir()
     (tmp_path / "inside.bin").symlink_to("sub/w.bin")
     wanted = tmp_path.resolve() / ("sub/w.bin" if name == "inside.bin" else name)
@@ -142,7 +142,7 @@ def test_a_name_below_a_folder(name: str, tmp_path: Path) -> None:
     ],
 )
 def test_a_name_that_leads_elsewhere(name: str, why: str, tmp_path: Path) -> None:
-    """Refused before anything is opened."""
+    """A name that leads outside the folder is refused before a file is opened."""
     top = tmp_path / "top"
     top.mkdir()
     (top / "out.bin").symlink_to("../top-secret")
@@ -152,5 +152,5 @@ def test_a_name_that_leads_elsewhere(name: str, why: str, tmp_path: Path) -> Non
 
 
 def test_the_longest_name_is_taken(tmp_path: Path) -> None:
-    """4096 characters, of which few count."""
+    """A name of 4,096 characters is accepted."""
     assert file_below(tmp_path, "./" * 2047 + "wx") == tmp_path.resolve() / "wx"

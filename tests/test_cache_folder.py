@@ -1,4 +1,4 @@
-"""Where files are kept between runs, and where nothing is kept."""
+"""The cache folder: where it is, and when nothing is stored."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ LOG = Path(__file__).parents[1] / "examples" / "graph_limit.log"
 
 @pytest.fixture(autouse=True)
 def unknown_user(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A user whom the system does not know: `~` stays what it is."""
+    """Simulate a user without a home, for whom `~` does not expand."""
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.delenv("HOME", raising=False)
     real = os.path.expanduser
@@ -30,7 +30,7 @@ def unknown_user(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_user_without_a_home_keeps_nothing() -> None:
-    """And nobody can make that folder."""
+    """Without a home folder, the cache folder cannot be created and nothing is stored."""
     assert cache_folder() == NOWHERE
     with pytest.raises(OSError, match="Not a directory"):
         cache_folder().mkdir(parents=True)
@@ -42,13 +42,13 @@ def test_a_user_without_a_home_keeps_nothing() -> None:
 
 @pytest.mark.parametrize("home", ["", "relative", "~", ".", "/not/there"])
 def test_what_is_no_home_is_not_made(home: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Empty, relative or missing."""
+    """A home that is empty, relative or missing is not used."""
     monkeypatch.setenv("HOME", home)
     assert cache_folder() == NOWHERE
 
 
 def test_an_empty_home_is_not_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which is what Python takes it for."""
+    """An empty HOME is not taken for the root folder, as Python would."""
     monkeypatch.setattr(os.path, "expanduser", EXPANDUSER)
     monkeypatch.setenv("HOME", "")
     assert cache_folder() == NOWHERE
@@ -58,7 +58,7 @@ def test_an_empty_home_is_not_the_root(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_was_opened_is_closed(
     limit: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whether it is read or refused."""
+    """A cached file is closed, whether it is read or refused."""
     path = tmp_path / "kept"
     path.write_bytes(b"abcd")
     open_, opened = os.open, list[int]()
@@ -78,7 +78,7 @@ def test_what_was_opened_is_closed(
 @pytest.mark.skipif(os.name != "posix", reason="modes of Unix")
 @pytest.mark.parametrize("mode", [0o620, 0o602, 0o666])
 def test_what_others_could_have_written_is_not_read(mode: int, tmp_path: Path) -> None:
-    """A database of a search engine is as good as code."""
+    """A cached file that others can write is not read, since it may contain code."""
     path = tmp_path / "kept"
     write_kept(path, b"abcd")
     assert read_kept(path, 4) == b"abcd"
@@ -89,7 +89,10 @@ def test_what_others_could_have_written_is_not_read(mode: int, tmp_path: Path) -
 
 @pytest.mark.skipif(os.name != "posix", reason="modes and pipes of Unix")
 def test_what_is_kept_is_for_this_user_alone(tmp_path: Path) -> None:
-    """Whatever the umask, and whatever stood there."""
+    """A cached file and its folders are private to the user, whatever the umask.
+
+    Writing replaces a pipe or a link, but not a folder.
+    """
     folder = tmp_path / "new" / "qnnmem"
     before = os.umask(0)
     try:
@@ -111,7 +114,7 @@ def test_what_is_kept_is_for_this_user_alone(tmp_path: Path) -> None:
 
 
 def test_a_home_is_used(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As is an absolute cache folder, even one that is yet to be made."""
+    """The cache is in HOME, or in an absolute XDG_CACHE_HOME, even if that does not exist yet."""
     monkeypatch.setenv("HOME", str(tmp_path))
     assert cache_folder() == tmp_path / ".cache" / "qnnmem"
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
@@ -134,7 +137,7 @@ SEARCH = "from qnnmem.planner.packing import is_compiled\nassert is_compiled()\n
     ("work", "home"), [(DOCTOR, None), (SEARCH, None), (SEARCH, "/dev/null")], ids=["1", "2", "3"]
 )
 def test_no_folder_called_tilde_is_made(work: str, home: str | None, tmp_path: Path) -> None:
-    """Compiled code is then kept nowhere."""
+    """Without a home, no folder named `~` is created, and compiled code is not stored."""
     environment = {**os.environ, "PYTHONPATH": str(Path(qnnmem.__file__).parents[1])}
     if home is not None:
         environment["HOME"] = home

@@ -30,7 +30,7 @@ class Unknown(WireMessage, frozen=True):
 
 
 def test_a_child_answers_one_request_after_the_other() -> None:
-    """Each frame gets its own answer."""
+    """A child answers each request in order, and continues after an unknown one."""
     with ChildProcess(TRIES, 60.0) as child:
         for size in (1, 2):
             assert child.ask(Take(size), Number) == (Number(size), b"")
@@ -41,7 +41,7 @@ def test_a_child_answers_one_request_after_the_other() -> None:
 
 
 def test_a_child_that_takes_too_long_is_ended() -> None:
-    """No answer comes, and the reason can be told from a crash."""
+    """A child that exceeds the time limit is ended, and `expired` tells that from a crash."""
     with ChildProcess(TRIES, 0.5) as child:
         with pytest.raises(ChildLost, match=r"a request did not finish within 0\.5 s"):
             child.ask(Sleep(20), Done)
@@ -49,7 +49,7 @@ def test_a_child_that_takes_too_long_is_ended() -> None:
 
 
 def test_a_child_that_dies_gives_no_answer() -> None:
-    """A broken pipe is not an exception of the parent."""
+    """A child that dies raises ChildLost, not a broken pipe error."""
     with ChildProcess("qnnmem.no_such_module", 60.0) as child:
         with pytest.raises(ChildLost, match="crashed or used up its "):
             child.ask(Take(1), Number, bytes(1 << 20))
@@ -59,7 +59,7 @@ def test_a_child_that_dies_gives_no_answer() -> None:
 def test_an_answer_that_could_not_be_read_is_not_taken_for_a_later_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """What is left in the pipe answers another question; the child is given up."""
+    """After a failed read, the child is given up, since a late answer could match a new request."""
     real = wire.read_frame
 
     def failing(*_: object) -> Any:
@@ -77,7 +77,7 @@ def test_an_answer_that_could_not_be_read_is_not_taken_for_a_later_one(
 def test_a_request_that_cannot_be_sent_whole_is_not_waited_for(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The child would wait for the rest of it, and we for its answer."""
+    """If a request cannot be sent whole, the parent does not wait for an answer."""
 
     def half(stream: BinaryIO, *_: object) -> None:
         stream.write(b"\1")
@@ -93,7 +93,7 @@ def test_a_request_that_cannot_be_sent_whole_is_not_waited_for(
 def test_a_child_without_files_leaves_no_folder(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Where no pipe can be opened, a folder cannot be looked into either."""
+    """If no pipe can be opened, the child's folder is removed."""
 
     def refuse(*_: object, **__: object) -> int:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
@@ -110,7 +110,7 @@ def test_a_child_without_files_leaves_no_folder(
 def test_a_child_is_gone_when_its_start_is_interrupted(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The thread that watches it holds it, so nobody else would end it."""
+    """If starting a child is interrupted, the child is ended and its folder removed."""
     started: list[Any] = []
     real = qnnmem.child.start
 
@@ -135,7 +135,7 @@ def test_a_child_is_gone_when_its_start_is_interrupted(
 
 @linux
 def test_a_child_gets_no_more_memory_than_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The system enforces it; what is below is there."""
+    """A child can allocate up to its memory limit and no more."""
     monkeypatch.setattr(qnnmem.child, "memory_limit", lambda: 1 << 30)
     with ChildProcess(TRIES, 60.0) as child:
         assert child.ask(Take(1 << 31), Number)[0].value == 0
@@ -145,7 +145,7 @@ def test_a_child_gets_no_more_memory_than_its_limit(monkeypatch: pytest.MonkeyPa
 @linux
 @pytest.mark.parametrize("module", [ECHO, "qnnmem.lpai.quantize.child"])
 def test_real_children_set_their_limits(module: str) -> None:
-    """Address space as they are told, and no core file."""
+    """The real child programs limit their address space as told."""
     with ChildProcess(module, 60.0) as child:
         wanted = ["Max", "address", "space", str(child.memory_limit)]
         limits = Path(f"/proc/{child._process.pid}/limits")
@@ -159,7 +159,7 @@ def test_real_children_set_their_limits(module: str) -> None:
 
 @linux
 def test_a_model_that_eats_memory_costs_only_the_child(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Two gigabytes from a few bytes, with one to live in."""
+    """A model that exceeds the memory limit fails in the child only."""
     import onnx.parser
 
     monkeypatch.setattr(qnnmem.child, "memory_limit", lambda: 1 << 30)
@@ -172,7 +172,7 @@ def test_a_model_that_eats_memory_costs_only_the_child(monkeypatch: pytest.Monke
 
 @linux
 def test_what_a_child_started_ends_with_it() -> None:
-    """The whole group goes, not only the process we know."""
+    """Processes that a child started end with the child."""
     with ChildProcess(TRIES, 60.0) as child:
         pid = child.ask(Start(), Number)[0].value
         assert is_running(pid)
@@ -184,7 +184,7 @@ def test_what_a_child_started_ends_with_it() -> None:
 
 
 def is_running(pid: int) -> bool:
-    """Whether a process is there and not only waiting to be collected."""
+    """True if the process runs, and is not a zombie."""
     try:
         return Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()[0] != "Z"
     except OSError:
@@ -193,7 +193,7 @@ def is_running(pid: int) -> bool:
 
 @pytest.mark.parametrize("seconds", [60.0, 1.0])
 def test_a_child_works_in_an_empty_folder(seconds: float) -> None:
-    """A name that escapes a check finds nothing there; the folder goes with the child."""
+    """A child works in an empty folder, which is removed with the child."""
     with ChildProcess(TRIES, seconds) as child:
         there, _ = child.ask(Look(), Place)
         assert there.names == []
@@ -208,7 +208,7 @@ def test_a_child_works_in_an_empty_folder(seconds: float) -> None:
 
 
 def test_the_environment_of_a_child_is_quiet() -> None:
-    """No telemetry, no threads in advance, temporary files where they are removed."""
+    """A child's environment turns telemetry off, limits threads and sets its temporary folder."""
     with ChildProcess(TRIES, 60.0) as child:
         there, _ = child.ask(Look(), Place)
     environment = there.environment
@@ -218,7 +218,7 @@ def test_the_environment_of_a_child_is_quiet() -> None:
 
 
 def test_a_reply_larger_than_asked_for_is_not_read() -> None:
-    """A child cannot fill the parent's memory."""
+    """A reply larger than the caller allows is not read."""
     with ChildProcess(TRIES, 60.0) as child, pytest.raises(ChildLost):
         child.ask(Reply(2000), Done, most=1999)
     with ChildProcess(TRIES, 60.0) as child:
@@ -226,14 +226,14 @@ def test_a_reply_larger_than_asked_for_is_not_read() -> None:
 
 
 def test_no_room_for_temporary_files_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It says what to do."""
+    """If no temporary folder can be created, the message names TMPDIR."""
     monkeypatch.setattr(tempfile, "tempdir", "/no/such/folder")
     with pytest.raises(OutputError, match="TMPDIR"):
         ChildProcess(TRIES, 60.0)
 
 
 def test_no_process_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And no folder is left."""
+    """If no process can be started, UsageError gives the reason and no folder remains."""
     made: list[Path] = []
 
     def refuse(*_: Any, cwd: Path, **__: Any) -> None:
@@ -247,7 +247,7 @@ def test_no_process_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_child_asks_for_no_more_than_there_is(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The limit of this process comes before any wish."""
+    """A child's memory limit is at most the limit of the parent process."""
     wish = memory_limit()
     monkeypatch.setattr(qnnmem.child, "address_space_limit", lambda: wish // 2)
     assert memory_limit() == wish // 2
@@ -266,7 +266,7 @@ def test_a_child_asks_for_no_more_than_there_is(monkeypatch: pytest.MonkeyPatch)
 def test_a_control_group_counts_as_the_machine(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, file: str
 ) -> None:
-    """In a container the machine's memory is not ours; groups around ours count, too."""
+    """The usable memory is the least limit of the process's control groups."""
     own = tmp_path / "cgroup"
     own.write_text(f"9:cpuset:/x\n{line}\n", "ascii")
     limit = tmp_path / "fs" / file
@@ -284,7 +284,7 @@ def test_a_control_group_counts_as_the_machine(
 @linux
 @pytest.mark.parametrize("gigabytes", [2])
 def test_models_are_read_under_a_low_limit(tmp_path: Path, gigabytes: int) -> None:
-    """A limit of the shell is not the model's fault, and a file is read by its own size."""
+    """Under a shell limit of 2 GiB, a model is still prepared and inspected."""
     import onnx.parser
 
     model = onnx.parser.parse_model(

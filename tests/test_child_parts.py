@@ -1,4 +1,4 @@
-"""Limits, environment and end of a child, each by itself."""
+"""A child's limits, environment and end, each tested alone."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_a_limit_of_memory(
     wanted: int,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Three quarters of the machine, at most what is asked, never more than we have."""
+    """The memory limit is three quarters of the machine, within the request and the own limit."""
     monkeypatch.setattr(child, "usable_memory", lambda: there)
     monkeypatch.setattr(child, "address_space_limit", lambda: own)
     assert child.memory_limit(most) == wanted
@@ -54,7 +54,7 @@ def test_a_limit_of_memory(
 def test_a_limit_that_is_not_ours_is_said(
     own: int | None, said: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the word by which users know it."""
+    """A limit from the shell is named as `ulimit -v`."""
     monkeypatch.setattr(child, "address_space_limit", lambda: own)
     more = " (limited by ulimit -v)" if said else ""
     assert child.describe_limit(GIB) == f"its 1.00 GiB of address space{more}"
@@ -64,18 +64,18 @@ def test_a_limit_that_is_not_ours_is_said(
 def test_memory_is_limited_and_no_core_is_left(
     own: int | None, wanted: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Both limits, of the process and of what it may raise them to."""
+    """`limit_memory` sets the address space limit and disables core files."""
     calls: dict[int, tuple[int, int]] = {}
     monkeypatch.setattr(resource, "setrlimit", calls.__setitem__)
     monkeypatch.setattr(child, "address_space_limit", lambda: own)
     child.limit_memory(50)
     assert calls == {resource.RLIMIT_AS: (wanted, wanted), resource.RLIMIT_CORE: (0, 0)}
     monkeypatch.setitem(sys.modules, "resource", None)
-    child.limit_memory(50)  # as on Windows: nothing to set
+    child.limit_memory(50)  # as on Windows: no limits to set
 
 
 def test_the_environment_finds_our_modules(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From another folder, and without what Python takes for the working directory."""
+    """The child's environment has the parent's import path in absolute form."""
     monkeypatch.setattr(sys, "path", ["", "relative", "/absolute"])
     monkeypatch.setenv("QNNMEM_TEST", "kept")
     found = child.child_environment(Path("/files"), {"TMP": "/other"})
@@ -85,7 +85,7 @@ def test_the_environment_finds_our_modules(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 class Process:
-    """What is known of a process, and what was done to it."""
+    """A fake process that records calls."""
 
     pid = 12345
 
@@ -94,16 +94,16 @@ class Process:
         self.done: list[str] = []
 
     def kill(self) -> None:
-        """End it alone."""
+        """Record the kill."""
         self.done.append("kill")
 
     def wait(self) -> None:
-        """Collect it."""
+        """Record the wait."""
         self.done.append("wait")
 
 
 def test_a_group_is_killed_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not after it was collected: its number may be another's then."""
+    """A process group is killed at most once: after the end its number may be reused."""
     killed: list[tuple[int, int]] = []
     monkeypatch.setattr(os, "killpg", lambda *group: killed.append(group))
     child.kill_group(Process(0))  # type: ignore[arg-type]
@@ -116,7 +116,7 @@ def test_a_group_is_killed_once(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_without_a_group_the_process_is_killed(
     error: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It has none on Windows."""
+    """Without a process group, as on Windows, the process alone is killed."""
 
     def refuse(*_: int) -> None:
         raise error
@@ -128,7 +128,7 @@ def test_without_a_group_the_process_is_killed(
 
 
 def test_the_end_closes_and_collects(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also where unsent bytes cannot be sent."""
+    """Ending a child closes its pipes and collects it, even if unsent bytes are lost."""
 
     class Pipe:
         closed = 0
@@ -145,7 +145,7 @@ def test_the_end_closes_and_collects(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_lifeline_is_closed_at_both_ends() -> None:
-    """Once each."""
+    """Both ends of a lifeline are closed, and closing twice is safe."""
     line = child._Lifeline()
     ours = line._end
     assert line.words == {"QNNMEM_LIFELINE": str(line.child_end)}
@@ -159,7 +159,7 @@ def test_a_lifeline_is_closed_at_both_ends() -> None:
 
 
 def open_pipes() -> int:
-    """How many descriptors this process has."""
+    """Return the number of descriptors of this process."""
     return len(os.listdir("/proc/self/fd"))  # noqa: PTH208
 
 
@@ -168,7 +168,7 @@ def open_pipes() -> int:
 def test_a_child_that_cannot_be_started_leaves_nothing(
     fails: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No descriptor, no process, no folder."""
+    """A child whose start fails leaves no descriptor, process or folder."""
     before, started = open_pipes(), list[subprocess.Popen[bytes]]()
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     real = subprocess.Popen
@@ -196,7 +196,7 @@ def test_a_child_that_cannot_be_started_leaves_nothing(
 def test_a_full_scratch_folder_is_one_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where only the folder inside cannot be made; none is left then."""
+    """If only the inner folder cannot be made, OutputError is raised and no folder remains."""
 
     def full(_path: Path) -> None:
         raise OSError(28, "No space left on device")
@@ -210,7 +210,7 @@ def test_a_full_scratch_folder_is_one_sentence(
 
 @pytest.mark.parametrize("answer", [b"{", b"\xff", b"\x91" * 100_000, b""])
 def test_nonsense_is_no_answer(answer: bytes) -> None:
-    """Whatever a child writes, the parent goes on."""
+    """Invalid bytes from a child count as no answer."""
     process = child.ChildProcess.__new__(child.ChildProcess)
     process._process = Process()  # type: ignore[assignment]
     lengths = LENGTHS.pack(len(answer), 0)
@@ -219,7 +219,7 @@ def test_nonsense_is_no_answer(answer: bytes) -> None:
 
 
 def test_sending_to_a_child_that_is_gone_is_no_error() -> None:
-    """It shows in the answer."""
+    """Sending to a child that is gone raises no error; the missing answer shows it."""
     closed = io.BytesIO()
     closed.close()
     process = child.ChildProcess.__new__(child.ChildProcess)
@@ -229,7 +229,7 @@ def test_sending_to_a_child_that_is_gone_is_no_error() -> None:
 
 
 def in_a_process(program: str, *words: str, **more: Any) -> subprocess.CompletedProcess[bytes]:
-    """What a process of its own says."""
+    """Return the result of this program in a separate process."""
     environment = {**os.environ, "PYTHONPATH": str(Path(child.__file__).parents[1])}
     command = [sys.executable, "-c", program, *words]
     return subprocess.run(
@@ -238,7 +238,7 @@ def in_a_process(program: str, *words: str, **more: Any) -> subprocess.Completed
 
 
 def test_what_a_library_prints_is_no_reply() -> None:
-    """It goes where errors go."""
+    """What a library prints to stdout goes to stderr, not into the replies."""
     done = in_a_process(
         "import os\n"
         "from qnnmem.child import open_replies\n"
@@ -253,7 +253,7 @@ def test_what_a_library_prints_is_no_reply() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="a signal of Linux")
 @pytest.mark.parametrize(("is_open", "said"), [(True, b"alive"), (False, b"")])
 def test_a_parent_that_is_gone_already_is_noticed(is_open: bool, said: bytes) -> None:
-    """Before anything is done for it."""
+    """A child whose parent is already gone exits before it works."""
     program = (
         "import sys\n"
         "from qnnmem.child import die_with_parent\n"
@@ -271,7 +271,7 @@ def test_a_parent_that_is_gone_already_is_noticed(is_open: bool, said: bytes) ->
 
 
 def test_nothing_watches_a_child_that_is_gone() -> None:
-    """No thread waits for its time."""
+    """The watchdog thread ends with its child."""
     before = threading.enumerate()
     with child.ChildProcess("limited_child", 600.0):
         (watchdog,) = (one for one in threading.enumerate() if one not in before)
@@ -285,7 +285,7 @@ def test_nothing_watches_a_child_that_is_gone() -> None:
 def test_no_scratch_folder_is_one_sentence(
     error: OSError, said: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With what the system says."""
+    """If no temporary folder can be made, the message has the system's reason and names TMPDIR."""
 
     def refuse(*_: object) -> None:
         raise error
@@ -298,7 +298,7 @@ def test_no_scratch_folder_is_one_sentence(
 
 
 def test_a_scratch_folder_that_stays_hides_nothing() -> None:
-    """The result of the work counts, and the folder has our name."""
+    """A temporary folder that cannot be removed raises no error; its name starts with qnnmem~."""
     with temporary_folder() as name:
         assert Path(name).name.startswith("qnnmem~")
         Path(name).rmdir()

@@ -1,4 +1,4 @@
-"""What README and docs show in a console is what a fresh clone says."""
+"""The console blocks in README and docs show the output of a fresh clone."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ RunPage = Callable[[Path], list[Ran]]
 
 @pytest.fixture(scope="module")
 def run() -> Iterator[Run]:
-    """What runs a command, sooner than a shell where nobody can tell."""
+    """Yield a function that runs a command, by fork where the result is the same."""
     if sys.platform != "linux":
         yield consoles.run_in_shell
         return
@@ -39,7 +39,7 @@ def run() -> Iterator[Run]:
 
 @pytest.fixture(scope="module")
 def run_once(run: Run, tmp_path_factory: pytest.TempPathFactory) -> RunPage:
-    """What runs a page if no test has before."""
+    """Return a function that runs a page once."""
     compiled = tmp_path_factory.mktemp("compiled")
     return cache(partial(consoles.run_page, compiled=compiled, run=run))
 
@@ -49,7 +49,7 @@ def run_once(run: Run, tmp_path_factory: pytest.TempPathFactory) -> RunPage:
 def test_a_console_block_shows_what_its_commands_say(
     name: str, number: int, run_once: RunPage
 ) -> None:
-    """The commands of a page run in order in a folder of a fresh clone."""
+    """The commands of a page, run in order in a fresh clone, print what the page shows."""
     ran = run_once(PAGES[name])[number]
     if ran.missing:
         pytest.skip(ran.missing)
@@ -57,7 +57,7 @@ def test_a_console_block_shows_what_its_commands_say(
 
 
 def test_few_blocks_are_left_out() -> None:
-    """Only installing needs an index, a worker another machine; every other block can run here."""
+    """Only installation and remote workers need an index; every other block runs here."""
     needs = {name: {b.needs for b in consoles.blocks(page)} for name, page in PAGES.items()}
     assert {name for name, found in needs.items() if "index" in found} == {
         *("README.md", "docs/how-to/install.md", "docs/how-to/red-pull-request.md"),
@@ -69,10 +69,10 @@ def test_few_blocks_are_left_out() -> None:
 
 
 def test_no_command_of_ours_hides_in_a_block_of_plain_text() -> None:
-    """A command to paste is in a console block, where it is run."""
+    """A qnnmem or python command is in a console block, where it is tested."""
     elsewhere = re.compile(
         r"> ~/|<TAB>|--cluster|s3://|adb |--follow|runner\.log|qnnmem serve"
-        # made by readers
+        # written by the reader
         r"|-- python (app|leaky)\.py|\./app |\./client|\./start-client|device_outputs"
     )
     fence = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -87,7 +87,7 @@ def test_no_command_of_ours_hides_in_a_block_of_plain_text() -> None:
 
 
 def ran(shown: str, said: str, code: int = 0) -> Ran:
-    """Give a block of one command that said something."""
+    """Return the run of a one-command block with this output."""
     command = Command(("a",), tuple(shown.splitlines()))
     return Ran(Block(1, 0, 0, "", (command,)), "", (tuple(said.splitlines()),), (code,))
 
@@ -109,7 +109,7 @@ def ran(shown: str, said: str, code: int = 0) -> Ran:
     ],
 )
 def test_what_may_vary_is_no_difference(shown: str, said: str) -> None:
-    """Times, addresses, versions, widths and what is left out."""
+    """Times, addresses, versions, widths and omitted lines may differ from the page."""
     assert ran(shown, said).faults == []
 
 
@@ -126,7 +126,7 @@ def test_what_may_vary_is_no_difference(shown: str, said: str) -> None:
     ],
 )
 def test_everything_else_is_one(shown: str, said: str, code: int) -> None:
-    """Another number, another line, a command that fails without a word about it."""
+    """Another number, another line or an unexpected exit code is a difference."""
     assert len(ran(shown, said, code).faults) == 1
 
 
@@ -141,12 +141,12 @@ def test_everything_else_is_one(shown: str, said: str, code: int) -> None:
     ],
 )
 def test_what_differs_is_written_anew(shown: str, said: str, instead: str) -> None:
-    """As many lines from either end as before."""
+    """A page is rewritten with as many lines from each end as before."""
     assert ran(shown, said).text == f"$ a\n{instead}\n"
 
 
 def test_a_page_knows_nothing_of_earlier_runs(tmp_path: Path) -> None:
-    """Results that are kept between runs are those of the page itself."""
+    """A page's commands use a cache of their own."""
     here = tmp_path / "clone"
     here.mkdir()
     said, code = consoles.run_in_shell(Command(('echo "$XDG_CACHE_HOME"',), ()), here, tmp_path)
@@ -168,7 +168,7 @@ def test_a_page_knows_nothing_of_earlier_runs(tmp_path: Path) -> None:
 def test_a_forked_command_says_what_a_shell_would_show(
     text: str, is_forked: bool, code: int, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Commands that need no shell are forked, children and all, with the same words and code."""
+    """A command without shell syntax is forked, with the same output and exit code."""
     here, programs = tmp_path / "clone", tmp_path / "bin"
     consoles._furnish(here)
     consoles._programs(programs)
@@ -185,7 +185,10 @@ def test_a_forked_command_says_what_a_shell_would_show(
 def test_a_page_is_run_and_put_right(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`--check` names what differs; without it the page is written. Commands share one folder."""
+    """`--check` names differing blocks; otherwise the page is rewritten.
+
+    The commands of a page share one folder.
+    """
     page = tmp_path / "page.md"
     (tmp_path / "examples").mkdir()
     text = "```console\n$ echo one \\\n    two > file\n$ cat file\nold\n```\n"

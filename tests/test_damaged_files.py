@@ -1,4 +1,4 @@
-"""Damaged files, read in this process: an answer or one sentence from each reader and renderer."""
+"""A damaged file, read in this process, gives an answer or one sentence."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from seeds import seeds
 
 from qnnmem.errors import QnnMemError
 
-# An ONNX file that parses costs a child process, some hundred times the time of another file.
+# An ONNX file costs a child process, about a hundred times as long as another file.
 _READERS = {
     "onnx": ("@load", 50),
     "tflite": ("@load", 100),
@@ -26,7 +26,7 @@ _LONGEST = 2000
 
 @pytest.mark.parametrize("name", _READERS)
 def test_a_damaged_file_is_answered_or_refused_in_a_sentence(name: str, tmp_path: Path) -> None:
-    """No other exception comes out of a reader, the planner or a report."""
+    """A damaged file raises only QnnMemError from reader, planner and report."""
     (target,) = (one for one in TARGETS if one.name == name)
     reader, few = _READERS[name]
     refused = 0

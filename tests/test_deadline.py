@@ -1,4 +1,4 @@
-"""One time limit over all steps: asked in loops that a file can make long."""
+"""One time limit for all steps, checked in every loop that a file can make long."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ HEAD = '<ir_version: 8, opset_import: ["" : 18]> '
 
 
 def test_a_deadline_has_seconds_left_until_it_ends() -> None:
-    """None after the end; without a limit every step has its usual time."""
+    """A deadline has no seconds left after its end; without a limit each step has its own time."""
     some, none = Deadline.after(50.0, 10.0), Deadline.after(None)
     assert 59 < some.left_s <= 60
     assert 59 < some.left(5.0) <= 60
@@ -36,14 +36,14 @@ def test_a_deadline_has_seconds_left_until_it_ends() -> None:
 
 
 def test_what_is_late_is_said_with_its_limit() -> None:
-    """And with what allows more."""
+    """The error at the deadline names the limit and the option to raise it."""
     with pytest.raises(NotInTime, match="within 2 s; allow more time with time_limit_s"):
         Deadline(2.0, time.monotonic() - 0.001).left(5.0)
     assert isinstance(not_in_time(Path("m.onnx"), "the binary was not loaded"), OutOfTime)
 
 
 def test_nobody_is_late_where_no_deadline_is_enforced() -> None:
-    """Before and after a block, and inside one that has time left."""
+    """`ask_deadline` raises NotInTime only inside a block whose deadline has passed."""
     ask_deadline()
     with Deadline.after(60.0).enforced():
         ask_deadline()
@@ -54,7 +54,7 @@ def test_nobody_is_late_where_no_deadline_is_enforced() -> None:
 
 @pytest.mark.parametrize(("outer", "inner"), [(-1.0, 60.0), (60.0, -1.0), (-1.0, None)])
 def test_the_earlier_of_two_deadlines_holds(outer: float, inner: float | None) -> None:
-    """A step inside cannot give itself more time than the whole has."""
+    """Of two nested deadlines, the earlier one holds."""
     with Deadline.after(outer).enforced():
         with Deadline.after(inner).enforced(), pytest.raises(NotInTime):
             ask_deadline()
@@ -63,7 +63,7 @@ def test_the_earlier_of_two_deadlines_holds(outer: float, inner: float | None) -
 
 
 def report() -> bytes:
-    """An eAI report of one node."""
+    """Return an eAI report of one node."""
     node = {"name": "n", "operator": "X", "actual_order": 0, "inputs": [], "outputs": []}
     return json.dumps({"graphs": [{"nodes": [node], "inputs": [], "outputs": []}]}).encode()
 
@@ -80,7 +80,7 @@ def report() -> bytes:
     ],
 )
 def test_every_reader_asks(tmp_path: Path, name: str, content: Callable[[], bytes]) -> None:
-    """Of formats whose parts are walked one by one."""
+    """The ONNX, TFLite and eAI readers check the deadline."""
     path = tmp_path / name
     path.write_bytes(content())
     with pytest.raises(NotInTime), Deadline.after(-1.0).enforced():
@@ -88,7 +88,7 @@ def test_every_reader_asks(tmp_path: Path, name: str, content: Callable[[], byte
 
 
 def test_the_reader_of_composed_graphs_asks() -> None:
-    """Once for each operator."""
+    """The reader of composed graphs checks the deadline for each operator."""
     kinds = (TensorType.APP_WRITE, TensorType.APP_READ)
     tensors = tuple(
         ComposedTensor(at, f"t{at}", kind, DataType.FLOAT_32, (4,)) for at, kind in enumerate(kinds)
@@ -99,7 +99,7 @@ def test_the_reader_of_composed_graphs_asks() -> None:
 
 
 def test_a_child_has_no_more_time_than_the_answer() -> None:
-    """Whatever its own limit is; and its own where nothing is enforced."""
+    """A child's time limit is at most the time left until the deadline."""
     assert enforced_s() == math.inf
     with Deadline.after(5.0).enforced():
         with ChildProcess("qnnmem.loader.dlc.program", 60.0) as child:
@@ -112,13 +112,13 @@ def test_a_child_has_no_more_time_than_the_answer() -> None:
 
 
 def onnx_bytes(text: str) -> bytes:
-    """An ONNX model from its text form."""
+    """Return an ONNX model from its text form."""
     content: bytes = onnx.parser.parse_model(HEAD + text).SerializeToString()
     return content
 
 
 def doubling(levels: int) -> bytes:
-    """Functions that each call the one before twice: 2 to the power of `levels` nodes."""
+    """Return functions that each call the previous one twice: 2**levels nodes."""
     texts = ['<domain: "own", opset_import: ["" : 18]> f0 (a) => (b) { b = Relu(a) }']
     head = '<domain: "own", opset_import: ["" : 18, "own" : 1]>'
     for level in range(1, levels + 1):
@@ -133,7 +133,7 @@ def doubling(levels: int) -> bytes:
 def test_functions_are_counted_before_they_are_expanded(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A billion nodes in a few kilobytes end at once; as many as are allowed are read."""
+    """Nodes are counted before functions are expanded: a billion are refused at once."""
     path = tmp_path / "m.onnx"
     path.write_bytes(doubling(30))
     begun = time.process_time()
@@ -149,7 +149,7 @@ def test_functions_are_counted_before_they_are_expanded(
 
 
 def test_a_function_that_calls_itself_is_refused(tmp_path: Path) -> None:
-    """Through another one, too; its own name is in the sentence."""
+    """A function that calls itself, directly or through others, is refused."""
     proto = onnx.ModelProto.FromString(doubling(2))
     proto.functions[0].node[0].op_type, proto.functions[0].node[0].domain = "f2", "own"
     path = tmp_path / "m.onnx"
@@ -159,7 +159,7 @@ def test_a_function_that_calls_itself_is_refused(tmp_path: Path) -> None:
 
 
 def test_functions_in_a_long_row_are_counted(tmp_path: Path) -> None:
-    """Deeper than Python's stack: each calls the next, whichever comes first in the file."""
+    """A chain of 3,000 function calls is counted, though it exceeds Python's stack."""
     proto = onnx.ModelProto.FromString(doubling(1))
     function = proto.functions[1]
     del proto.functions[:]

@@ -24,7 +24,7 @@ COMMANDS = ROOT / "docs" / "reference" / "commands"
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
 FENCE = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 LINK = re.compile(r"!?\[[^\]]*\]\(([^)\s]+)\)")
-# Put together from pieces so that this file does not hold what it looks for.
+# In pieces, so that this file does not contain the text that it searches for.
 MACHINE_PATH = re.compile(
     r"(?<![\w.$}<-])/(?:" + "|".join(("work", "root", "tmp/" + "venv")) + r")\b"
 )
@@ -40,12 +40,12 @@ WORKPLACE = re.compile(
 
 
 def blocks(page: Path, language: str) -> list[str]:
-    """Find the fenced blocks of a language."""
+    """Return the fenced blocks of a language."""
     return [text for kind, text in FENCE.findall(page.read_text("utf-8")) if kind == language]
 
 
 def python_snippets() -> Sequence[object]:
-    """List every Python block with a readable id."""
+    """Return every Python block with a readable id."""
     return [
         pytest.param(text, id=f"{page.name}-{number}")
         for page in PAGES
@@ -54,38 +54,38 @@ def python_snippets() -> Sequence[object]:
 
 
 def anchor(heading: str) -> str:
-    """Give the anchor that Markdown renderers make of a heading."""
+    """Return the anchor that Markdown renderers give a heading."""
     kept = re.sub(r"[^\w\- ]", "", heading.strip().lower())
     return kept.replace(" ", "-")
 
 
 def anchors(page: Path) -> set[str]:
-    """Find the anchors of a page."""
+    """Return the anchors of a page."""
     text = FENCE.sub("", page.read_text("utf-8"))
     return {anchor(title) for title in re.findall(r"^#+ (.+)$", text, re.MULTILINE)}
 
 
 def links(page: Path) -> Iterator[str]:
-    """Find what a page links to inside of the repository."""
+    """Yield the page's links into the repository."""
     for target in LINK.findall(FENCE.sub("", page.read_text("utf-8"))):
         if not target.startswith(("http://", "https://")):
             yield target
 
 
 def text_files() -> list[Path]:
-    """List the files of the repository that hold text, tracked or about to be."""
+    """Return the text files of the repository, tracked or not yet."""
     git = shutil.which("git")
     if git is None or not (ROOT / ".git").exists():
         pytest.skip("not a git checkout, so the files of the repository are not known")
     command = [git, "-C", str(ROOT), "ls-files", "-z", "-co", "--exclude-standard"]
     done = subprocess.run(command, check=True, capture_output=True, text=True)
-    # Logs of the real library speak in its own words.
+    # Logs of the real library keep the library's words.
     files = [ROOT / name for name in done.stdout.split("\0") if name and not name.endswith(".log")]
     return [file for file in files if file.is_file() and b"\0" not in file.read_bytes()[:8192]]
 
 
 def hits(pattern: re.Pattern[str]) -> list[str]:
-    """Find where a line of the repository matches a pattern."""
+    """Return the places in the repository where a line matches a pattern."""
     return [
         f"{file.relative_to(ROOT)}:{number}"
         for file in text_files()
@@ -97,7 +97,7 @@ def hits(pattern: re.Pattern[str]) -> list[str]:
 
 @pytest.fixture
 def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Stand in a folder that holds nothing but the examples."""
+    """Change into a folder with only the examples."""
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     monkeypatch.chdir(tmp_path)
     return tmp_path
@@ -105,7 +105,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("name", sorted(qnnmem.commands))
 def test_every_verb_has_a_page_with_every_option(name: str) -> None:
-    """Each verb has a page of its name, which mentions every spelling of every option."""
+    """Each verb has a page that names every option in every spelling."""
     page = (COMMANDS / f"{name}.md").read_text("utf-8")
     command = qnnmem.commands[name]
     verbs = list(command.commands.values()) if isinstance(command, click.Group) else [command]
@@ -120,7 +120,7 @@ def test_every_verb_has_a_page_with_every_option(name: str) -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_inside_the_repository_resolve(page: Path) -> None:
-    """Each relative link names a file that exists and, if given, a heading of it."""
+    """Each relative link leads to an existing file and heading."""
     for target in links(page):
         name, _, heading = target.partition("#")
         file = (page.parent / name).resolve() if name else page
@@ -131,7 +131,7 @@ def test_links_inside_the_repository_resolve(page: Path) -> None:
 
 
 def test_every_page_is_in_the_index() -> None:
-    """The index, one click from the README, links to every other page."""
+    """The index links to every other page, and the README to the index."""
     docs = ROOT / "docs"
     assert "docs/index.md" in links(ROOT / "README.md")
     pages = {page.relative_to(docs).as_posix() for page in docs.rglob("*.md")}
@@ -139,7 +139,7 @@ def test_every_page_is_in_the_index() -> None:
 
 
 def test_the_page_of_benchmarks_quotes_numbers_that_were_measured() -> None:
-    """Every number in a section stands in a result file that the section names."""
+    """Each number on the benchmark page is in a result file that its section names."""
     page = (ROOT / "docs" / "reference" / "benchmarks.md").read_text("utf-8")
     number = re.compile(r"(?<![\w.,])\d[\d,]*(?:\.\d+)?(?![\w])")
     sections = page.split("\n## ")[1:]
@@ -149,25 +149,25 @@ def test_the_page_of_benchmarks_quotes_numbers_that_were_measured() -> None:
         measured = " ".join((ROOT / name).read_text("utf-8") for name in names)
         known = {value.strip(",") for value in number.findall(measured)}
         quoted = {value.strip(",") for value in number.findall(section)}
-        small = {str(count) for count in range(100)}  # counts of rows, seconds of a limit, goals
+        small = {str(count) for count in range(100)}  # counts of rows, time limits, goals
         assert quoted - known - small == set(), section.splitlines()[0]
 
 
 def test_pages_stand_in_four_groups() -> None:
-    """A page beside the index is a tutorial, a how-to, a reference or an explanation."""
+    """Every page is a tutorial, a how-to, a reference or an explanation."""
     docs = ROOT / "docs"
     groups = {page.relative_to(docs).parts[0] for page in docs.rglob("*.md")}
     assert groups == {"index.md", "tutorials", "how-to", "reference", "explanation"}
 
 
 def test_generated_parts_are_current() -> None:
-    """What the program knows is on the pages as the program says it."""
+    """The generated parts of the pages are up to date."""
     stale = [str(page.relative_to(ROOT)) for page, _ in reference.stale()]
     assert stale == [], "run python tools/reference.py"
 
 
 def test_the_page_about_installing_knows_every_extra() -> None:
-    """Those for users are in its table, and the image is made with some of them."""
+    """The installation page lists every extra, and the container image uses some of them."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     extras = set(project["optional-dependencies"]) - {"dev"}
     page = (ROOT / "docs" / "how-to" / "install.md").read_text("utf-8")
@@ -180,14 +180,14 @@ def test_the_page_about_installing_knows_every_extra() -> None:
 
 
 def test_no_page_names_the_package_as_if_an_index_had_it() -> None:
-    """Where it is installed from is said with every command that installs it."""
+    """Each install command on a page names its source, since no index has the package."""
     bare = re.compile(r"pip install [\"']?qnnmem(?!\[[\w,]+\] @)")
     pages = [page for page in PAGES if page.name != "CHANGELOG.md"]  # a record stays as it was
     assert [page.name for page in pages if bare.search(page.read_text("utf-8"))] == []
 
 
 def test_every_verb_says_its_exit_codes() -> None:
-    """The page of each verb has them, and success is among the codes."""
+    """The page of each verb lists its exit codes, 0 first."""
     silent = [
         name
         for name, _ in reference.commands()
@@ -197,7 +197,7 @@ def test_every_verb_says_its_exit_codes() -> None:
 
 
 def test_everything_that_can_be_generated_is_on_a_page() -> None:
-    """Every verb, family of rules and stage of diagnoses has its generated part."""
+    """Every verb, rule family, diagnosis stage and C table has its generated part on a page."""
     import json
 
     rules = json.loads(CliRunner().invoke(qnnmem, ["lpai", "rules", "--json"]).stdout)["rules"]
@@ -214,7 +214,7 @@ def test_everything_that_can_be_generated_is_on_a_page() -> None:
 def test_a_page_that_is_not_current_is_named_and_written(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`--check` names it and exits with 1; without it the page is put right."""
+    """`--check` names a stale page and exits with 1; otherwise the page is updated."""
     page = tmp_path / "docs" / "page.md"
     page.parent.mkdir()
     page.write_text("before\n<!-- generated: errors -->\nold\n<!-- end of generated -->\nafter\n")
@@ -230,7 +230,7 @@ def test_a_page_that_is_not_current_is_named_and_written(
 
 
 def test_the_layout_page_names_every_folder() -> None:
-    """A folder of the package that is new or renamed is described, and none that is gone."""
+    """The layout page describes exactly the folders of the package."""
     source = ROOT / "src" / "qnnmem"
     folders = {
         f"{folder.relative_to(source).as_posix()}/"
@@ -242,7 +242,7 @@ def test_the_layout_page_names_every_folder() -> None:
 
 
 def test_the_layout_page_names_every_module_beside_the_folders() -> None:
-    """The base modules are described, each by its name."""
+    """The layout page describes every base module by name."""
     modules = {path.stem for path in (ROOT / "src" / "qnnmem").glob("*.py")}
     page = (ROOT / "docs" / "explanation" / "code-layout.md").read_text("utf-8")
     section = page.split("## Base modules")[1].split("\n## ")[0]
@@ -251,7 +251,7 @@ def test_the_layout_page_names_every_module_beside_the_folders() -> None:
 
 
 def test_the_site_builds_and_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
-    """Every link and anchor resolves, and no page asks the network for a script, style or image."""
+    """The site builds without a broken link, and no page loads anything from the network."""
     pytest.importorskip("mkdocs")
     command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-d", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -264,7 +264,7 @@ def test_the_site_builds_and_loads_nothing_from_elsewhere(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("code", python_snippets())
 def test_python_snippets_run(code: str, workplace: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Python in the documents runs as it stands, next to the examples; a warning is an error."""
+    """The Python snippets on the pages run without a warning, beside the examples."""
     snippet = workplace / "snippet.py"
     snippet.write_text(code, "utf-8")
     monkeypatch.setattr(sys, "argv", [str(snippet)])
@@ -272,7 +272,7 @@ def test_python_snippets_run(code: str, workplace: Path, monkeypatch: pytest.Mon
 
 
 def test_there_are_snippets_to_run() -> None:
-    """The test above looks at something."""
+    """The pages contain at least three Python snippets."""
     assert len(python_snippets()) >= 3
 
 
@@ -291,14 +291,14 @@ def test_example_scripts_run(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Each example script prints its answer."""
+    """Each example script prints its answer first."""
     monkeypatch.setattr(sys, "argv", [script])
     runpy.run_path(str(ROOT / "examples" / script), run_name="__main__")
     assert capsys.readouterr().out.splitlines()[0] == line
 
 
 def test_quantize_is_spelled_in_one_way() -> None:
-    """Pages, code and messages write the word as QNN and ONNX do; a record stays as it was."""
+    """The word is spelled "quantize" everywhere, as in QNN and ONNX, except in recorded results."""
     found = hits(re.compile("quanti" + "s", re.IGNORECASE))
     assert [hit for hit in found if not hit.startswith("tests/json_0_1_0/")] == []
 
@@ -307,5 +307,5 @@ def test_quantize_is_spelled_in_one_way() -> None:
     "pattern", [MACHINE_PATH, REGISTRY, WORKPLACE], ids=["paths", "registries", "workplace"]
 )
 def test_files_do_not_tell_where_they_were_made(pattern: re.Pattern[str]) -> None:
-    """No file holds paths of a machine, hosts of a package registry or words about a workplace."""
+    """No file names a machine's paths, a registry's hosts or a workplace."""
     assert hits(pattern) == []

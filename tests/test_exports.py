@@ -15,7 +15,7 @@ HEAVY = ("numpy", "onnx", "onnxruntime", "tflite", "rich")
 
 
 def heavy_after(statement: str) -> str:
-    """Heavy packages in memory after a statement, in a fresh interpreter."""
+    """Return the heavy packages loaded after a statement in a fresh interpreter."""
     program = (
         f"import sys\ntry:\n    {statement}\nexcept SystemExit:\n    pass\n"
         f"print([n for n in {HEAVY} if n in sys.modules], file=sys.stderr)"
@@ -27,7 +27,7 @@ def heavy_after(statement: str) -> str:
 
 
 def test_all_lists_every_public_name() -> None:
-    """`__all__`, what is imported when used and what a type checker sees are the same names."""
+    """`__all__`, the lazy imports and the names for type checkers are the same."""
     homes = [name for names in qnnmem._HOMES.values() for name in names]
     tree = ast.parse(inspect.getsource(qnnmem))
     seen = [
@@ -42,25 +42,25 @@ def test_all_lists_every_public_name() -> None:
 
 
 def test_no_import_replaces_a_public_name() -> None:
-    """No module has the name of a public function, which importing the module would replace."""
+    """No module but `lpai` shares its name with a public name, which its import would replace."""
     folder = Path(qnnmem.__file__).parent
     modules = {path.stem for path in folder.iterdir()}
     assert modules & {*qnnmem.__all__} == {"lpai"}
 
 
 def test_an_unknown_name_is_an_attribute_error() -> None:
-    """The package answers for names it does not have as any module does."""
+    """An unknown name of the package raises AttributeError."""
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
         qnnmem.nonsense  # noqa: B018 - looking is the test
 
 
 @pytest.mark.parametrize("name", qnnmem.__all__)
 def test_every_public_name_is_documented(name: str) -> None:
-    """Each public name has a docstring of its own whose first line is a sentence."""
+    """Each public name has its own docstring, whose first line is a sentence."""
     value = getattr(qnnmem, name)
     text = value.__dict__.get("__doc__") if inspect.isclass(value) else value.__doc__
     assert text
-    assert not text.startswith(f"{name}(")  # what dataclass writes by itself
+    assert not text.startswith(f"{name}(")  # the text that dataclass generates
     assert text.strip().split("\n")[0].endswith(".")
 
 
@@ -76,7 +76,7 @@ def test_public_methods_are_documented(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["load", "plan", "verify", "judge_tcm"])
 def test_public_functions_are_typed(name: str) -> None:
-    """Every parameter and the result of a public function has a type."""
+    """Each public function has types for all parameters and the result."""
     signature = inspect.signature(getattr(qnnmem, name))
     assert signature.return_annotation is not inspect.Signature.empty
     assert all(p.annotation is not p.empty for p in signature.parameters.values())
@@ -93,5 +93,5 @@ def test_public_functions_are_typed(name: str) -> None:
     ],
 )
 def test_nothing_heavy_is_imported_to_say_hello(statement: str) -> None:
-    """Importing the package and asking for help load no numeric or model library."""
+    """Importing the package and showing help load no numeric or model library."""
     assert heavy_after(statement) == "[]"

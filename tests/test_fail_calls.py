@@ -1,4 +1,4 @@
-"""Calls of the system that fail: the answer is right, or one sentence and no success."""
+"""Failing system calls give the right answer or an error, never false success."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NAMES = ("check", "check-client", "watch", "htp-worker")
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="LD_PRELOAD")
 def test_a_call_that_fails_is_no_success_with_another_answer() -> None:
-    """Some calls of each command; `tools/fail_calls.py` tries them all."""
+    """For a few failing calls per command, no fault is found; `tools/fail_calls.py` tries all."""
     if shutil.which("cc") is None:
         pytest.skip("there is no C compiler")
     command = [sys.executable, str(ROOT / "tools" / "fail_calls.py"), "--most", "3", *NAMES]

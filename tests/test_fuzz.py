@@ -1,4 +1,4 @@
-"""Hostile files through every reader: a documented end, in bounds, and nothing left behind."""
+"""Hostile files through every reader: a documented end, within limits, nothing left behind."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fuzz import cases, load, save
 from fuzz_case import Case, End, Link, Runner
 from fuzz_targets import CORPUS, READERS, TARGETS
 
-# Cases are forks; the threads of a test runner are not theirs.
+# Each case is a fork; the warning is about the test runner's threads.
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
 TOOL = Path(__file__).parents[1] / "tools" / "fuzz.py"
 
@@ -24,7 +24,7 @@ def fuzz(*words: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def test_hostile_files_have_a_documented_end(tmp_path: Path) -> None:
-    """Of the corpus and some damaged files none fails in any way; `make fuzz` tries more."""
+    """The corpus and some damaged files cause no failure; `make fuzz` tries more."""
     done = fuzz("--short", "--cases", "15", "--seed", "7", "--jobs", "2", "--keep", tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert " 0 failed; exit code 70: 0, hangs: 0" in done.stdout
@@ -32,7 +32,7 @@ def test_hostile_files_have_a_documented_end(tmp_path: Path) -> None:
 
 
 def test_the_same_seed_makes_the_same_cases() -> None:
-    """A failure can be made again from its seed and number."""
+    """The same seed gives the same cases, so a failure can be repeated."""
 
     def digest() -> str:
         told = repr([(one.words, sorted(one.files.items(), key=str)) for one in made()])
@@ -46,7 +46,7 @@ def test_the_same_seed_makes_the_same_cases() -> None:
 
 
 def test_every_target_has_small_seeds_of_its_own() -> None:
-    """The corpus is small, and no folder of it is forgotten."""
+    """The corpus is under 1 MiB and has a folder for every target."""
     files = [path for path in CORPUS.rglob("*") if path.is_file()]
     assert sum(path.stat().st_size for path in files) < 1 << 20
     inside = {one.name for one in TARGETS if one.folder is None}
@@ -54,7 +54,7 @@ def test_every_target_has_small_seeds_of_its_own() -> None:
 
 
 def run(tmp_path: Path, code: str, **more: object) -> End:
-    """The end of a reader that does what the code says."""
+    """Return the end of a reader that runs this code."""
 
     def reader(path: Path) -> None:
         exec(code, {"path": path})  # noqa: S102  our own words
@@ -86,12 +86,12 @@ def run(tmp_path: Path, code: str, **more: object) -> End:
     ],
 )
 def test_each_fault_would_be_found(tmp_path: Path, code: str, fault: str) -> None:
-    """What a case may not do is noticed when it does it."""
+    """Each forbidden act of a case is found as a fault."""
     assert any(fault in one for one in run(tmp_path, code).faults), run(tmp_path, code).faults
 
 
 def test_a_hang_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A case that takes too long is ended and has no exit code."""
+    """A case that takes too long is ended, without an exit code."""
     monkeypatch.setattr("fuzz_case.HANG_S", 0.5)
     monkeypatch.setattr("fuzz_case.crowd", lambda: 1.0)
     end = run(tmp_path, "import time; time.sleep(60)")
@@ -100,18 +100,18 @@ def test_a_hang_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def test_too_much_memory_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The largest resident size of a case has a bound."""
+    """A case over the memory limit is a fault."""
     monkeypatch.setattr("fuzz_case.MOST_MEMORY", 1 << 20)
     assert run(tmp_path, "pass").faults[0].startswith("memory: ")
 
 
 def test_a_good_case_has_no_faults(tmp_path: Path) -> None:
-    """Reading a file, a link and printing are no faults."""
+    """Reading a file, a link and printing are not faults."""
     assert run(tmp_path, "print(path.read_bytes())", link=Link("a.bin")).faults == ()
 
 
 def test_a_case_can_be_kept_and_repeated(tmp_path: Path) -> None:
-    """What is stored is what ran."""
+    """A stored case loads as the case that ran."""
     case = Case(
         "csv", 3, "kind", ("plan", "sub/a.csv"), {"sub/a.csv": b"\xff", "b": Link("x", True)}, b"in"
     )

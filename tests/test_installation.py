@@ -1,4 +1,4 @@
-"""The command that adds an extra fits the way in which the program was installed."""
+"""The command that adds an extra matches how the program was installed."""
 
 from __future__ import annotations
 
@@ -22,19 +22,19 @@ FOLDER = {"url": "file:///home/me/qnnmem", "dir_info": {}}
 
 
 class Record:
-    """What an installer writes beside a package."""
+    """The files that an installer writes beside a package."""
 
     def __init__(self, origin: str, installer: str) -> None:
         self.files = {"direct_url.json": origin, "INSTALLER": installer}
 
     def read_text(self, name: str) -> str | None:
-        """Give a file of the record; None where there is none."""
+        """Return a file of the record, or None."""
         return self.files[name] or None
 
 
 @pytest.fixture
 def installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
-    """Give a function that pretends an installation, with files beside the Python."""
+    """Return a function that simulates an installation, with a file beside Python."""
 
     def pretend(origin: Any, installer: str = "pip", beside: str = "") -> None:
         text = origin if isinstance(origin, str) else json.dumps(origin)
@@ -65,7 +65,7 @@ def installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
 def test_the_extra_comes_from_where_the_program_came_from(
     origin: Any, command: str, installed: Any
 ) -> None:
-    """An index, a repository, a file or a folder."""
+    """The command installs from the same index, repository, file or folder."""
     installed(origin)
     assert command_for("htp") == command
 
@@ -86,13 +86,13 @@ def test_the_extra_comes_from_where_the_program_came_from(
 def test_tools_that_keep_programs_apart_are_asked_themselves(
     beside: str, command: str, installed: Any
 ) -> None:
-    """What pip would add to their environment they may take away again."""
+    """For uv and pipx tools, the command is theirs, since they may undo pip's changes."""
     installed(GIT, beside=beside)
     assert command_for("htp") == command
 
 
 def test_an_environment_without_pip_is_left_to_uv(installed: Any, tmp_path: Path) -> None:
-    """Environments of uv have no pip."""
+    """In a uv environment, which has no pip, the command is `uv pip`."""
     installed("", installer="uv")
     python = tmp_path / "bin" / "python"
     assert command_for("fast") == f"uv pip install --python {python} 'qnnmem[fast]'"
@@ -101,7 +101,7 @@ def test_an_environment_without_pip_is_left_to_uv(installed: Any, tmp_path: Path
 def test_a_pip_of_another_python_is_not_named(
     installed: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The program may be called by its path, and then `pip` is somebody else's."""
+    """If `pip` belongs to another Python, the command uses `python -m pip`."""
     installed("")
     monkeypatch.setattr(shutil, "which", lambda _name: "/usr/bin/pip")
     assert command_for("htp") == f"{sys.executable} -m pip install 'qnnmem[htp]'"
@@ -110,7 +110,7 @@ def test_a_pip_of_another_python_is_not_named(
 def test_sources_without_an_installation_name_their_folder(
     installed: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where nothing is installed, the checkout is what can be."""
+    """Without an installation, the command installs the checkout."""
 
     def missing(name: str) -> None:
         raise importlib.metadata.PackageNotFoundError(name)
@@ -128,19 +128,19 @@ def test_sources_without_an_installation_name_their_folder(
         (GIT, "https://example.com/q.git"),
         (TAGGED, "https://example.com/q.git#v1"),
         (WHEEL, ""),
-        (FOLDER, ""),  # which has no Dockerfile
+        (FOLDER, ""),  # has no Dockerfile
     ],
 )
 def test_a_container_is_built_from_where_the_sources_are(
     installed: Any, origin: Any, place: str
 ) -> None:
-    """A folder that has a Dockerfile, or an address that docker can fetch."""
+    """A container is built from a folder with a Dockerfile or from a repository address."""
     installed(origin)
     assert sources() == place
 
 
 def test_a_checkout_is_what_a_container_is_built_from(installed: Any, tmp_path: Path) -> None:
-    """By its folder."""
+    """A checkout with a Dockerfile is the source of the container."""
     (tmp_path / "Dockerfile").touch()
     installed({"url": tmp_path.as_uri(), "dir_info": {"editable": True}})
     assert sources() == str(tmp_path)

@@ -1,7 +1,7 @@
-"""What every verb prints as JSON: valid by a shipped schema, and nothing of 0.1.0 is missing.
+"""The JSON of every verb fits its schema, and no field of 0.1.0 is missing.
 
-`json_0_1_0/cases.json` lists commands; beside it lies what version 0.1.0 printed for each.
-`tools/record_json.py` recorded them.
+`json_0_1_0/cases.json` lists commands; the files beside it hold the output of version 0.1.0, which
+`tools/record_json.py` recorded.
 """
 
 from __future__ import annotations
@@ -26,8 +26,7 @@ CASES: list[dict[str, Any]] = json.loads((FOLDER / "cases.json").read_text("utf-
 RECORDED = [case for case in CASES if case["exit_code"] is not None]
 DESK = [case for case in RECORDED if not case["needs_htp_library"]]
 LIBRARY = [case for case in RECORDED if case["needs_htp_library"]]
-# Schemas that came later; `cli/test_forms.py` has what is printed by them, `fix/test_chain.py` the
-# manifest of a chain.
+# Later schemas; `cli/test_forms.py` covers their output, `fix/test_chain.py` the chain's manifest.
 NEW = {
     "qnnmem.validate/1",
     "qnnmem.inspect-dlc/1",
@@ -51,23 +50,23 @@ NEW = {
     *("qnnmem.plans/1", "qnnmem.prepared/1", "qnnmem.together/1", "qnnmem.watch/1"),
     "qnnmem.written/1",
 }
-# What the doctor makes of a log with what it has learned since, and how much that is.
+# Fields of the doctor that depend on the size and content of its knowledge base.
 LEARNED = frozenset(
     ("evidence", "similar", "candidates", "remedies", "is_memory", "verdict", "notes", "entries")
 ) | {"templates", "documented", "lines", "groups", "cases", "collect_next", "last_line"}
-UNDECIDED, DECIDED = 3, 1  # exit codes of the doctor: what it could not tell then, it may tell now
-# Numbers of cases, of which there are more.
+UNDECIDED, DECIDED = 3, 1  # exit codes of the doctor; newer knowledge may decide an old case
+# Counts of cases, which may grow.
 GROWN = {"keeping", "breaking"}
-# By what an item of a list is known, wherever it stands.
+# Keys that identify an item of a list, whatever its position.
 NAMES = ("id", "rule")
-# Numbers that were wrong: the library compiles floats for SM8350, under both of its names.
+# Corrected values: the library compiles floats for SM8350, under both of its names.
 MENDED = {
     f".socs[{at}].fp16 is True, was False"
     for case in ("socs", "socs-all")
     for at, soc in enumerate(json.loads((FOLDER / f"{case}.json").read_text("utf-8"))["socs"])
     if soc["model_id"] == 30
 }
-# Of two graphs VTCM was counted twice, and the process domain began with one of them alone.
+# Corrected values: VTCM counted twice for two graphs, and the process domain covered one.
 _MIB_8, _ONE, _BOTH = 8 << 20, 12_743_906, 25_422_276
 MENDED |= {
     *(f".{of}.bytes is {_MIB_8}, was {2 * _MIB_8}" for of in ("parts.VTCM", "vtcm_stored")),
@@ -76,7 +75,7 @@ MENDED |= {
     *(f".socs[{at}].checks[1].need_low.bytes is {_BOTH}, was {_ONE}" for at in range(82)),
     f".contexts[1].need_low.value is {_BOTH}, was {_ONE}",
 }
-# A file that says 4 MiB of VTCM may use no more: then less is reserved than was called the least.
+# Corrected values: a file that states 4 MiB of VTCM reserves less than the old minimum.
 _STORED, _LEAST, _ASSUMED = 4 << 20, 6_312_889, 10_507_193
 MENDED |= {
     f".process_domain.low.bytes is {_LEAST}, was {_ASSUMED}",
@@ -84,22 +83,22 @@ MENDED |= {
     f".socs[0].checks[1].need_low.bytes is {_LEAST}, was {_ASSUMED}",
     f".socs[0].checks[2].need_low.bytes is {_STORED}, was {_MIB_8}",
 }
-# What no two runs share, and what says which program wrote it.
+# Values that differ in every run or name the program version.
 VOLATILE = {"seconds", "copy_seconds", "copy_time", "host_ram", "peak_rss", "tool", "version"}
 
 
 def run(case: dict[str, Any], monkeypatch: pytest.MonkeyPatch, folder: Path) -> tuple[int, str]:
-    """Run a case with a cache of its own; its exit code and the JSON it printed or wrote."""
+    """Return the exit code and the JSON of a case, run with its own cache."""
     monkeypatch.chdir(FOLDER)
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
     (folder / "made").mkdir()
     words = [str(folder / word) if word.startswith("made") else word for word in case["argv"]]
-    if "stdin" in case:  # a pipe in earnest: a live log is read from its file descriptor
+    if "stdin" in case:  # a real pipe: a live log is read from its descriptor
         command = [sys.executable, "-m", "qnnmem", *words]
         with (FOLDER / case["stdin"]).open("rb") as source:
             done = subprocess.run(command, stdin=source, capture_output=True, check=False)
         return done.returncode, done.stdout.decode("utf-8")
-    for _ in range(case.get("runs", 1) - 1):  # the first fills the cache
+    for _ in range(case.get("runs", 1) - 1):  # the first run fills the cache
         command_line.run(*words)
     result = command_line.run(*words)
     assert result.exception is None, result.exception
@@ -110,7 +109,7 @@ def run(case: dict[str, Any], monkeypatch: pytest.MonkeyPatch, folder: Path) -> 
 def lost(
     old: Any, new: Any, where: str = "", learned: frozenset[str] = frozenset()
 ) -> Iterator[str]:
-    """Name every field that is gone, has another type or another number."""
+    """Yield every field that is gone or has another type or number."""
     if isinstance(old, dict) and isinstance(new, dict):
         for key in old.keys() - VOLATILE:
             if key in GROWN and key in new:
@@ -124,7 +123,7 @@ def lost(
     elif name := _name_of_items(old, new):
         found = {item[name]: item for item in new}
         for item in old:
-            now = found.get(item[name].replace("ise-", "ize-"))  # spelt in one way since
+            now = found.get(item[name].replace("ise-", "ize-"))  # the spelling since then
             yield from lost(item, now, f"{where}[{item[name]}]", learned)
     elif isinstance(old, list) and isinstance(new, list):
         if len(old) != len(new):
@@ -132,7 +131,7 @@ def lost(
         for at, (one, other) in enumerate(zip(old, new, strict=False)):
             yield from lost(one, other, f"{where}[{at}]", learned)
     elif isinstance(old, str) and isinstance(new, str):
-        return  # words may be put better
+        return  # wording may improve
     elif isinstance(old, float) and isinstance(new, int | float):
         if not math.isclose(old, new, rel_tol=1e-6):
             yield f"{where} is {new}, was {old}"
@@ -141,7 +140,7 @@ def lost(
 
 
 def _name_of_items(old: Any, new: Any) -> str:
-    """The key that names the items of both lists; more items are welcome."""
+    """Return the key that identifies the items of both lists; new items are accepted."""
     if not (isinstance(old, list) and isinstance(new, list) and old and new):
         return ""
     items = [*old, *new]
@@ -152,7 +151,7 @@ def _name_of_items(old: Any, new: Any) -> str:
 
 
 def _lost_of_learned(old: Any, new: Any, where: str) -> Iterator[str]:
-    """Name the fields that are gone from what follows from knowledge, of which there is more."""
+    """Yield the fields that are gone from knowledge that may grow."""
     if isinstance(old, list) and old and isinstance(old[0], dict):
         gone = old[0].keys() - new[0].keys() if new else old[0].keys()
         yield from (f"{where}[0].{key} is gone" for key in sorted(gone))
@@ -161,7 +160,7 @@ def _lost_of_learned(old: Any, new: Any, where: str) -> Iterator[str]:
 
 
 def check(case: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Compare a case with its record, and with its schema."""
+    """Compare a case with its record and its schema."""
     code, text = run(case, monkeypatch, tmp_path)
     values = json.loads(text)
     old = json.loads((FOLDER / f"{case['name']}.json").read_text("utf-8"))
@@ -179,7 +178,7 @@ def check(case: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
 def test_json_is_valid_and_complete(
     case: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The schema accepts it, and every field and number of 0.1.0 is there."""
+    """The JSON of each verb fits its schema and has every field and number of 0.1.0."""
     check(case, monkeypatch, tmp_path)
 
 
@@ -189,12 +188,12 @@ def test_json_is_valid_and_complete(
 def test_json_of_the_library_is_valid_and_complete(
     case: dict[str, Any], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The schema accepts it, and every field and number of 0.1.0 is there."""
+    """With the library, the JSON fits its schema and has every field and number of 0.1.0."""
     check(case, monkeypatch, tmp_path)
 
 
 def test_every_schema_is_sound_and_used() -> None:
-    """A schema file is a valid schema, and some verb prints what it describes."""
+    """Every schema is valid and describes the output of some verb."""
     for name in schema_names():
         jsonschema.Draft202012Validator.check_schema(load_schema(name))
     recorded = {case["schema"] for case in RECORDED} - {None}
@@ -202,7 +201,7 @@ def test_every_schema_is_sound_and_used() -> None:
 
 
 def test_a_lost_field_would_be_noticed() -> None:
-    """Fields that are gone, types and numbers that changed are named; more fields are welcome."""
+    """A lost field, a changed type or number is found; a new field is accepted."""
     old = {"a": {"b": 1, "c": [1, 2]}, "d": True, "e": None, "seconds": 1.0}
     assert list(lost(old, {"a": {"b": 1, "c": [1, 2], "x": 0}, "d": True, "e": None})) == []
     knew = {"entries": [{"a": 1}], "x": 1}
@@ -211,6 +210,6 @@ def test_a_lost_field_would_be_noticed() -> None:
     rules = {"rules": [{"id": "R1", "keeping": 2}, {"id": "R2", "keeping": 1}]}
     more = {"rules": [{"id": "R0", "keeping": 1}, {"id": "R1", "keeping": 3}]}
     assert len(list(lost(rules, more))) == 1  # R2 is gone
-    assert len(list(lost(more, rules))) == 2  # so is R0, and R1 has fewer cases
+    assert len(list(lost(more, rules))) == 2  # R0 is gone too, and R1 has fewer cases
     found = list(lost(old, {"a": {"c": [1]}, "d": 1, "e": 0}))
     assert len(found) == 4, found

@@ -1,4 +1,4 @@
-"""A child process ends with its parent, however that ends."""
+"""A child process ends with its parent, however the parent ends."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ with ChildProcess("endless", 600) as child:
     print(child.receive(ChildFailure)[0].sentence, flush=True)
     time.sleep(600)
 """
-# It neither reads nor writes, nor lets go of the interpreter.
+# This child never reads, writes or releases the interpreter.
 ENDLESS = """
 import os, re
 from qnnmem.child import open_replies
@@ -32,7 +32,7 @@ re.match("(a*)*b", "a" * 60)
 
 
 def is_alive(pid: int) -> bool:
-    """Whether there is such a process that has not ended."""
+    """True if the process exists and has not ended."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
@@ -42,7 +42,7 @@ def is_alive(pid: int) -> bool:
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="needs /proc")
 def test_a_child_does_not_outlive_a_killed_parent(tmp_path: Path) -> None:
-    """Not even one that native code keeps busy for ever."""
+    """A child ends with its killed parent, even if native code keeps the child busy."""
     (tmp_path / "endless.py").write_text(ENDLESS)
     environment = {**os.environ, "PYTHONPATH": str(Path(qnnmem.__file__).parents[1])}
     command = [sys.executable, "-c", PARENT, str(tmp_path)]

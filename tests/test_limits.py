@@ -1,4 +1,4 @@
-"""Limits that are not promised to users, but are what a hostile file may cost."""
+"""Limits on the cost of hostile files that SECURITY.md does not list."""
 
 from __future__ import annotations
 
@@ -37,6 +37,6 @@ LIMITS = {
 
 @pytest.mark.parametrize(("name", "limit"), LIMITS.items())
 def test_a_limit_changes_here_as_well(name: str, limit: int) -> None:
-    """So that nobody changes one without meaning to."""
+    """Each limit has the value stated here, so no one changes it by accident."""
     module, _, constant = name.rpartition(".")
     assert getattr(import_module(f"qnnmem.{module}"), constant) == limit

@@ -1,4 +1,4 @@
-"""How much memory there is, as the system tells it in all its ways."""
+"""The usable memory, in every form that the system reports it."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MACHINE = 4096 * 1000
 
 @pytest.fixture
 def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine of 4,096,000 bytes, and a folder for its control groups."""
+    """Simulate a machine of 4,096,000 bytes and return the folder of its control groups."""
     numbers = {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": 1000}
     monkeypatch.setattr(os, "sysconf", numbers.__getitem__)
     monkeypatch.setattr(machine, "_OWN_GROUPS", tmp_path / "own")
@@ -25,7 +25,7 @@ def groups(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def place(folder: Path, lines: str, limits: dict[str, str]) -> int | None:
-    """What a process of these groups can use."""
+    """Return the usable memory of a process in these groups."""
     (folder / "own").write_bytes(lines.encode())
     for name, text in limits.items():
         path = folder / name
@@ -35,7 +35,7 @@ def place(folder: Path, lines: str, limits: dict[str, str]) -> int | None:
 
 
 def test_without_groups_it_is_the_machine(groups: Path) -> None:
-    """No file at all, an empty one, one of nonsense."""
+    """Without control groups, with an empty or an invalid file, the machine's memory counts."""
     assert machine.usable_memory() == MACHINE
     for lines in ("", "\n", "x", ":::", "1:cpu", "\xff:\xff"):
         assert place(groups, lines, {"fs/memory.max": "max\n"}) == MACHINE
@@ -43,7 +43,7 @@ def test_without_groups_it_is_the_machine(groups: Path) -> None:
 
 @pytest.mark.parametrize("text", ["", "max", "-1", "1.5", "\u0663", "1 2", "0x10", "9" * 5000])
 def test_what_is_no_number_is_no_limit(text: str, groups: Path) -> None:
-    """Digits alone are one."""
+    """A limit that is not plain digits is ignored."""
     assert place(groups, "0::/a", {"fs/a/memory.max": text}) == MACHINE
 
 
@@ -64,12 +64,12 @@ def test_what_is_no_number_is_no_limit(text: str, groups: Path) -> None:
 def test_the_least_limit_counts(
     lines: str, limits: dict[str, str], wanted: int, groups: Path
 ) -> None:
-    """Of our groups and those around them, and nothing outside of these."""
+    """The least limit of the process's own groups and their parents counts."""
     assert place(groups, lines, limits) == wanted
 
 
 def test_a_system_that_does_not_say(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nobody knows."""
+    """On a system without `sysconf`, the memory is unknown."""
     monkeypatch.delattr(os, "sysconf")
     assert machine.usable_memory() is None
 
@@ -80,7 +80,7 @@ def test_a_system_that_does_not_say(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_limit_of_the_shell(
     soft: int, hard: int, wanted: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Of the two the lower, where there is one."""
+    """The lower of the soft and the hard limit counts."""
     limits = {resource.RLIMIT_AS: (soft, hard)}
     monkeypatch.setattr(resource, "getrlimit", limits.__getitem__)
     monkeypatch.setattr(resource, "RLIM_INFINITY", -1)
@@ -88,6 +88,6 @@ def test_the_limit_of_the_shell(
 
 
 def test_without_limits_there_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As on Windows."""
+    """Without the `resource` module, as on Windows, there is no limit."""
     monkeypatch.setitem(sys.modules, "resource", None)
     assert machine.address_space_limit() is None

@@ -1,4 +1,4 @@
-"""The page that shows C and Python side by side."""
+"""The reference page with C and Python side by side."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ PAGE = ROOT / "docs" / "reference" / "lpai-c-and-python.md"
 
 @pytest.mark.parametrize("name", sorted(side_by_side.every_python_name()))
 def test_every_python_name_exists(name: str) -> None:
-    """What the page says can be imported and has the attribute."""
+    """Every Python name on the page exists."""
     side_by_side.resolve(name)
 
 
 def test_every_name_in_the_python_column_is_one_of_them() -> None:
-    """Nothing in that column was written by hand."""
+    """Every name in the Python column comes from the generator."""
     rows = re.findall(
         r"^\| .*?`[^`]+` \|(?: [\w]+ \|)? `([\w.]+)` \|", PAGE.read_text("utf-8"), re.M
     )
@@ -35,7 +35,7 @@ def test_every_name_in_the_python_column_is_one_of_them() -> None:
 
 
 def test_every_constant_is_on_the_page() -> None:
-    """A search for the name in C finds it, with its number."""
+    """Every C constant is on the page, or on the page of error codes."""
     page = PAGE.read_text("utf-8")
     codes = (ROOT / "docs" / "reference" / "error-codes.md").read_text("utf-8")
     names = [name for name in vars(c_names) if name.startswith("QNN_")]
@@ -43,7 +43,7 @@ def test_every_constant_is_on_the_page() -> None:
 
 
 def test_a_name_that_does_not_exist_is_noticed() -> None:
-    """The test above looks at something."""
+    """A name that does not exist raises AttributeError."""
     for name in ("qnnmem.lpai.Mem.nonsense", "qnnmem.lpai.Nonsense", "nonsense.at.all"):
         with pytest.raises(AttributeError):
             side_by_side.resolve(name)

@@ -1,4 +1,4 @@
-"""Python in the documents, seen by the type checker of a user."""
+"""The Python snippets of the docs under a user's type checker."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FENCE = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 def test_snippets_pass_a_strict_type_checker(
     tmp_path: Path, pytestconfig: pytest.Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever pastes them into a program checked by mypy, without any setting, hears nothing."""
+    """All snippets pass `mypy --strict` without further settings."""
     pytest.importorskip("mypy")
     pages = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md")])
     found = [(page, text) for page in pages for text in FENCE.findall(page.read_text("utf-8"))]
@@ -25,7 +25,7 @@ def test_snippets_pass_a_strict_type_checker(
     for number, (page, text) in enumerate(found):
         name = f"snippet_{number}_{re.sub('[^a-z]', '_', page.stem.lower())}.py"
         (tmp_path / name).write_text(text, "utf-8")
-    # What is installed is not looked into, as a user's mypy does not show what is wrong there.
+    # Errors inside installed packages are silent, as in a user's mypy.
     kept = pytestconfig.cache.mkdir("mypy") if pytestconfig.cache else tmp_path / "cache"
     monkeypatch.setenv("MYPYPATH", str(ROOT / "src"))
     options = ["--strict", "--config-file", os.devnull, "--follow-imports", "silent"]

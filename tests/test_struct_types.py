@@ -1,4 +1,4 @@
-"""A type that several threads decode for the first time is built by one of them."""
+"""A type that several threads decode for the first time is built by only one of them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from qnnmem.wire import ready
 
-# Without `ready`, a few rounds of this end with a segmentation fault.
+# Without `ready`, a few of these rounds end with a segmentation fault.
 _ROUNDS = """
 import sys, threading, msgspec
 from qnnmem.wire import ready
@@ -43,7 +43,7 @@ class Point(msgspec.Struct, frozen=True):
 
 
 def test_one_thread_builds_a_type(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The others wait for it."""
+    """Of eight threads, one builds the type and the others wait."""
     built = []
     real = msgspec.json.Decoder
 
@@ -62,6 +62,6 @@ def test_one_thread_builds_a_type(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_threads_decode_a_new_type_at_once() -> None:
-    """The process does not crash."""
+    """Threads that decode a new type at once do not crash the process."""
     done = subprocess.run([sys.executable, "-c", _ROUNDS], capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (0, "done\n"), done.stderr[-300:]

@@ -1,4 +1,4 @@
-"""Text from strangers: quoted, printable and short, to the character."""
+"""Untrusted text: quoted, printable and short, checked to the character."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ UNSHOWN = "\N{REPLACEMENT CHARACTER}"
     ],
 )
 def test_a_value_is_quoted_in_bounded_space(value: object, shown: str) -> None:
-    """Whatever a file holds, one sentence can show it."""
+    """Any value from a file is quoted in bounded space."""
     assert quote(value) == shown
 
 
 @pytest.mark.parametrize("size", [79, 80, 81, 82])
 def test_a_quoted_text_is_at_most_eighty_long(size: int) -> None:
-    """Cut or whole, a text never takes more than eighty characters."""
+    """A quoted text has at most 80 characters."""
     assert len(quote("y" * size)) == 80
 
 
@@ -54,12 +54,12 @@ def test_a_quoted_text_is_at_most_eighty_long(size: int) -> None:
     ],
 )
 def test_a_plain_name_stays_as_it_is(name: str, width: int, shown: str) -> None:
-    """Only names that are long or odd get quotes."""
+    """Only long or unusual names are quoted."""
     assert plain_or_quoted(name, width) == shown
 
 
 def test_a_plain_name_may_have_eighty_characters() -> None:
-    """That is the width where none is given."""
+    """The default width of a plain name is 80 characters."""
     assert [len(plain_or_quoted("x" * size)) for size in (79, 80, 81)] == [79, 80, 80]
     assert plain_or_quoted("x" * 81).startswith("'")
 
@@ -76,7 +76,7 @@ def test_a_plain_name_may_have_eighty_characters() -> None:
     ],
 )
 def test_control_characters_are_replaced(text: str, keep: str, shown: str) -> None:
-    """Nothing that moves a cursor or turns text around reaches a terminal."""
+    """Control characters, bidirectional marks and surrogates are replaced."""
     assert printable(text, keep=keep) == shown
 
 
@@ -87,29 +87,29 @@ def test_control_characters_are_replaced(text: str, keep: str, shown: str) -> No
         ("abcdefghijk", 10, "abcde…hijk"),
         ("abcdefghijk", 5, "ab…jk"),
         ("abcdefghijk", 4, "ab…k"),
-        ("a" * 20 + "b" * 20, 10, "aaaaa…bbbb"),  # four widths: looked at whole
+        ("a" * 20 + "b" * 20, 10, "aaaaa…bbbb"),  # four times the width: checked whole
         ("a" * 20 + "x" + "b" * 20, 10, "aaaaa…bbbb"),
         ("a\x1bb", 10, f"a{UNSHOWN}b"),
         ("a" * 1_000_000 + "b" * 1_000_000, 10, "aaaaa…bbbb"),
     ],
 )
 def test_a_name_is_cut_in_the_middle(name: str, width: int, shown: str) -> None:
-    """Beginning and end stay, which tell names apart."""
+    """A long name keeps its start and its end, which identify it."""
     assert shorten(name, width) == shown
 
 
 def test_a_name_has_sixty_characters_by_default() -> None:
-    """That is the width where none is given."""
+    """The default width of a shortened name is 60 characters."""
     assert [len(shorten("x" * size)) for size in (59, 60, 61, 500)] == [59, 60, 60, 60]
     assert "…" not in shorten("x" * 60)
     assert "…" in shorten("x" * 61)
 
 
 def test_only_the_ends_of_a_giant_name_are_looked_at() -> None:
-    """The cost of a name is that of its width: what lies between the ends is dropped unseen."""
+    """Shortening reads only the ends of a giant name."""
 
     class Watched(str):
-        """A text that notes the pieces taken from it."""
+        """A string that records the lengths of its slices."""
 
         taken: list[int]
 
@@ -125,7 +125,7 @@ def test_only_the_ends_of_a_giant_name_are_looked_at() -> None:
     name = Watched("a" * 40)
     name.taken = []
     assert shorten(name, 10) == "aaaaa…aaaa"
-    assert name.taken in ([], [5, 4])  # printable gives the text itself back
+    assert name.taken in ([], [5, 4])  # `printable` returns the text itself
 
 
 @pytest.mark.parametrize(
@@ -141,5 +141,5 @@ def test_only_the_ends_of_a_giant_name_are_looked_at() -> None:
     ],
 )
 def test_an_exception_is_one_line(exc: Exception, shown: str) -> None:
-    """What a library says becomes a part of a sentence."""
+    """An exception is shown as one printable line of at most 200 characters."""
     assert sentence(exc) == shown

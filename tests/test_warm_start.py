@@ -1,4 +1,4 @@
-"""Children that tests start sooner are the children that users get."""
+"""Children that tests fork behave like the children that users start."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="forks with /pro
 
 
 def facts(process: subprocess.Popen[bytes]) -> dict[str, Any]:
-    """What the system says of a child that has answered once."""
+    """Return the system's data about a child that has answered once."""
     place = Path(f"/proc/{process.pid}")
     descriptors = (place / "fd").iterdir()
     limits = [line.split() for line in (place / "limits").read_text("ascii").splitlines()]
@@ -38,7 +38,7 @@ def facts(process: subprocess.Popen[bytes]) -> dict[str, Any]:
 
 @pytest.fixture(autouse=True)
 def _own_servers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Whatever other tests started, or left of the environment and the limits."""
+    """Give the test its own fork servers and initial limits."""
     monkeypatch.setattr(warm_start, "_SERVERS", {})
     monkeypatch.setattr(warm_start, "_SEEN", set())
     monkeypatch.setattr(warm_start, "_LIMITS_AT_FIRST", warm_start._limits())
@@ -49,7 +49,7 @@ def _own_servers(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def test_warm_and_cold_children_are_alike(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Session, folder, descriptors and limits are the same, and so are answers and the end."""
+    """Forked and fresh children have the same session, folder, descriptors, limits and end."""
     found = []
     for start in (warm_start.start, warm_start.cold_start):
         monkeypatch.setattr(qnnmem.child, "start", start)
@@ -65,7 +65,7 @@ def test_warm_and_cold_children_are_alike(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_child_that_ends_says_how() -> None:
-    """Its own exit code, when the pipe closes, and none before."""
+    """A forked child reports its exit code after it ends, and none before."""
     with ChildProcess(PROGRAM, 60.0) as child:
         process = child._process
         assert isinstance(process, WarmProcess)
@@ -84,14 +84,14 @@ def test_a_child_that_ends_says_how() -> None:
     ],
 )
 def test_an_unusual_start_is_a_real_one(change: dict[str, Any]) -> None:
-    """What Python reads when it starts is read."""
+    """A start with another environment or program is not forked."""
     chosen: dict[str, Any] = {"module": PROGRAM, "time_limit_s": 60.0, **change}
     with ChildProcess(**chosen) as child:
         assert not isinstance(child._process, WarmProcess)
 
 
 def test_other_settings_have_a_server_of_their_own() -> None:
-    """A child that is started with a setting twice finds it read, and takes nothing from others."""
+    """A second start with the same settings is forked, by its own server."""
     more = {"PYTHONHASHSEED": "0"}
     for kind in (False, True):
         with ChildProcess(PROGRAM, 60.0, environment=more) as child:
@@ -102,7 +102,7 @@ def test_other_settings_have_a_server_of_their_own() -> None:
 
 
 def test_a_start_that_is_refused_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Tests that replace the system's answer are told it."""
+    """A start that the test makes fail also fails with the fork server."""
 
     def refuse(*_: object, **__: object) -> None:
         raise OSError(11, "Resource temporarily unavailable")

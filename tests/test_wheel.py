@@ -1,7 +1,7 @@
-"""The wheel, installed without extras into an environment of its own, does the main jobs.
+"""The wheel, installed without extras into a new environment, does the main jobs.
 
-The environment holds the wheel and what its metadata requires, nothing else. The required packages
-are links into the environment of the tests, so no package index is asked.
+The environment has the wheel and its requirements, and nothing else. The requirements are links
+into the test environment, so no package index is needed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ pytestmark = pytest.mark.wheel
 
 
 def call(*words: str | Path, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run a program as a stranger would: no variables of ours, no sources in reach."""
+    """Run a program without the sources or PYTHONPATH."""
     environment = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
     return subprocess.run(
         list(map(str, words)),
@@ -47,7 +47,7 @@ def pip(*words: str | Path, folder: Path) -> None:
 
 
 def required(requirements: Iterable[str]) -> dict[str, Distribution]:
-    """Distributions that are installed here for requirements, and what those require in turn."""
+    """Return the installed distributions for these requirements, with their own requirements."""
     found: dict[str, Distribution] = {}
     left = list(map(Requirement, requirements))
     while left:
@@ -62,9 +62,9 @@ def required(requirements: Iterable[str]) -> dict[str, Distribution]:
 
 
 def link(made: Distribution, library: Path) -> None:
-    """Have the files of a distribution in another folder of packages."""
+    """Link the files of a distribution into another folder of packages."""
     for file in made.files or ():
-        if ".." not in file.parts:  # scripts lie elsewhere
+        if ".." not in file.parts:  # scripts are elsewhere
             target = library / file
             target.parent.mkdir(parents=True, exist_ok=True)
             target.symlink_to(str(made.locate_file(file)))
@@ -72,7 +72,7 @@ def link(made: Distribution, library: Path) -> None:
 
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A Python that has the wheel and what it depends on, and nothing else."""
+    """Return a Python with only the wheel and its requirements."""
     folder = tmp_path_factory.mktemp("wheel")
     pip("wheel", "--no-build-isolation", "--wheel-dir", folder, ROOT, folder=folder)
     (wheel,) = folder.glob("qnnmem-*.whl")
@@ -87,7 +87,7 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_it_plans(python: Path, tmp_path: Path) -> None:
-    """A plan of an example is proven without the extra."""
+    """The installed wheel proves the plan of an example without the search extra."""
     model = EXAMPLES / "keyword_spotting.csv"
     done = call(python, "-m", "qnnmem", "plan", model, "--format", "json", folder=tmp_path)
     plan = json.loads(done.stdout)
@@ -95,7 +95,7 @@ def test_it_plans(python: Path, tmp_path: Path) -> None:
 
 
 def test_it_diagnoses(python: Path, tmp_path: Path) -> None:
-    """The knowledge base is in the wheel."""
+    """The installed wheel diagnoses a log, so it has the knowledge base."""
     log = EXAMPLES / "graph_limit.log"
     done = call(python, "-m", "qnnmem", "doctor", log, folder=tmp_path)
     assert done.returncode == 1, done.stderr
@@ -103,7 +103,7 @@ def test_it_diagnoses(python: Path, tmp_path: Path) -> None:
 
 
 def test_it_lints(python: Path, tmp_path: Path) -> None:
-    """A pair of configuration files is written and found right."""
+    """The installed wheel writes a pair of config files and lints it."""
     made = call(
         python, "-m", "qnnmem", "config", "--backend", "lpai", "-o", "pair", folder=tmp_path
     )
@@ -114,7 +114,7 @@ def test_it_lints(python: Path, tmp_path: Path) -> None:
 
 
 def test_it_ships_schemas_and_types(python: Path, tmp_path: Path) -> None:
-    """Schema files and the marker for type checkers are in the wheel."""
+    """The wheel has the schema files and the marker for type checkers."""
     program = (
         "from importlib.resources import files; from qnnmem.results.schema import schema_names;"
         "print(len(schema_names()), files('qnnmem').joinpath('py.typed').is_file())"

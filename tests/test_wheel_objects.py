@@ -1,4 +1,4 @@
-"""Wheels with compiled parts: built here without an index, and used where there is no compiler."""
+"""Wheels with compiled parts: built without an index, and used without a compiler."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ compiles = pytest.mark.skipif(
 
 
 def build(folder: Path, kind: str, **told: str) -> subprocess.CompletedProcess[str]:
-    """Have hatchling build the tree, told nothing but this."""
+    """Return the result of a hatchling build with these variables."""
     others = {k: v for k, v in os.environ.items() if k not in ("CC", "QNNMEM_WHEEL")}
     return subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "--target", kind, "--directory", folder],
@@ -52,7 +52,7 @@ def build(folder: Path, kind: str, **told: str) -> subprocess.CompletedProcess[s
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel for this machine."""
+    """Return the wheel for this machine."""
     folder = tmp_path_factory.mktemp("wheel")
     done = build(folder, "wheel", QNNMEM_WHEEL=HERE)
     assert done.returncode == 0, done.stderr
@@ -62,14 +62,14 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def installed(wheel: Path, tmp_path: Path) -> Path:
-    """A folder with the wheel in it, as an installation has it."""
+    """Return a folder with the unpacked wheel."""
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path / "site")  # noqa: S202  # our own archive
     return tmp_path / "site"
 
 
 def use(installed: Path) -> tuple[str, set[str]]:
-    """What is said, and what is there, where nothing was kept and no program can be found."""
+    """Return stderr and the created files, without a cache or a compiler."""
     target, nothing = installed.parent / "target", installed.parent / "nothing"
     target.mkdir()
     nothing.mkdir()
@@ -87,7 +87,7 @@ def use(installed: Path) -> tuple[str, set[str]]:
 
 
 def test_a_wheel_is_pure_unless_a_machine_is_named(tmp_path: Path) -> None:
-    """For every machine, whatever compiler is here."""
+    """Without a named machine, the wheel is pure, whatever compiler is present."""
     assert build(tmp_path, "wheel", CC="false").returncode == 0
     (made,) = tmp_path.glob("*.whl")
     assert made.name.endswith("-py3-none-any.whl")
@@ -96,7 +96,7 @@ def test_a_wheel_is_pure_unless_a_machine_is_named(tmp_path: Path) -> None:
 
 
 def test_a_source_archive_is_what_it_was(tmp_path: Path) -> None:
-    """It has the sources in C and what builds wheels of them, and nothing compiled."""
+    """A source archive has the C sources and the build tools, and nothing compiled."""
     assert build(tmp_path, "sdist", QNNMEM_WHEEL=HERE, CC="false").returncode == 0
     (made,) = tmp_path.glob("*.tar.gz")
     with tarfile.open(made) as archive:
@@ -106,7 +106,7 @@ def test_a_source_archive_is_what_it_was(tmp_path: Path) -> None:
 
 
 def test_every_source_in_c_is_compiled_for_wheels() -> None:
-    """A new one is not forgotten; that of reports is text, filled in for users."""
+    """Every C source is compiled for wheels, except the report's template for users."""
     known = {Path("src", *part.package.split("."), part.source) for part in PARTS}
     there = {path.relative_to(ROOT) for path in ROOT.glob("src/**/*.c")}
     assert there - known == {Path("src/qnnmem/report/client.c")}
@@ -115,7 +115,7 @@ def test_every_source_in_c_is_compiled_for_wheels() -> None:
 
 @compiles
 def test_a_wheel_for_a_machine_needs_no_compiler(wheel: Path, installed: Path) -> None:
-    """Its name has the machine, its objects are taken as they are."""
+    """A wheel for a machine has its name and works without a compiler."""
     assert wheel.name.endswith(f"-py3-none-linux_{HERE}.whl")
     assert use(installed) == ("", {name for part in PARTS for name in part.objects})
 
@@ -123,7 +123,7 @@ def test_a_wheel_for_a_machine_needs_no_compiler(wheel: Path, installed: Path) -
 @compiles
 @pytest.mark.parametrize("damaged", ["programs/line.h", "shipped/libQnnLpai.so"])
 def test_objects_that_do_not_fit_their_sources_are_left(installed: Path, damaged: str) -> None:
-    """Where there is no compiler either, the sentence is the one of the pure wheel."""
+    """Compiled objects that do not match their sources are ignored; a compiler is then needed."""
     with (installed / "qnnmem" / damaged).open("ab") as file:
         file.write(b"\n")
     said, there = use(installed)
@@ -133,7 +133,7 @@ def test_objects_that_do_not_fit_their_sources_are_left(installed: Path, damaged
 
 @compiles
 def test_objects_say_which_glibc_they_need(installed: Path) -> None:
-    """Ours need functions of glibc; the two that only lead to another library may need none."""
+    """Each object states its glibc versions; the stub libraries may need none."""
     found = {path.name: glibc_versions(path.read_bytes()) for path in installed.rglob("*.so")}
     assert len(found) == 6
     assert all(major == 2 for versions in found.values() for major, _ in versions)
@@ -144,14 +144,14 @@ def test_objects_say_which_glibc_they_need(installed: Path) -> None:
 
 @compiles
 def test_a_compiler_for_another_machine_is_refused(tmp_path: Path) -> None:
-    """What it makes is no object of the machine that was named."""
+    """A compiler for another machine is refused."""
     (other,) = set(MACHINES) - {HERE}
     with pytest.raises(ValueError, match=f"cc does not compile for {other}"):
         write_objects(tmp_path, other, ["cc"])
 
 
 def test_a_machine_that_is_not_known_ends_the_build(tmp_path: Path) -> None:
-    """Nothing is written under its name."""
+    """An unknown machine ends the build without a file."""
     done = build(tmp_path, "wheel", QNNMEM_WHEEL="riscv64")
     assert done.returncode != 0
     assert "wheels are made for x86_64 and aarch64, not for 'riscv64'" in done.stderr
@@ -159,7 +159,7 @@ def test_a_machine_that_is_not_known_ends_the_build(tmp_path: Path) -> None:
 
 
 def test_the_compiler_is_the_one_that_is_named() -> None:
-    """With its options; else that of the system, for other machines the one of Debian."""
+    """The named compiler is used with its options; else the system's or Debian's cross compiler."""
     assert compiler_for("aarch64", "zig cc '-a b'") == ["zig", "cc", "-a b"]
     assert compiler_for(HERE, "") == ["cc"]
     assert compiler_for("other", "") == ["other-linux-gnu-gcc"]

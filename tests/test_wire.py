@@ -29,12 +29,12 @@ class Ask(WireMessage, frozen=True):
 
 
 def framed(text: bytes, payload: bytes = b"") -> io.BytesIO:
-    """A frame of any bytes."""
+    """Return a frame of any bytes."""
     return io.BytesIO(LENGTHS.pack(len(text), len(payload)) + text + payload)
 
 
 def test_a_frame_comes_back() -> None:
-    """One after the other, and then nothing."""
+    """Written frames are read back in order, and then None."""
     stream = io.BytesIO()
     write_frame(stream, Ask(1), b"xyz")
     write_frame(stream, Done())
@@ -45,7 +45,7 @@ def test_a_frame_comes_back() -> None:
 
 
 def test_a_frame_is_sent_at_once() -> None:
-    """Who waits for it would wait for ever."""
+    """A frame is flushed at once, since the reader waits for it."""
     below = io.BytesIO()
     stream = io.BufferedWriter(below)
     write_frame(stream, Done())
@@ -53,7 +53,7 @@ def test_a_frame_is_sent_at_once() -> None:
 
 
 def test_a_frame_is_read_up_to_its_limit() -> None:
-    """In each of its parts; what is larger is not read at all."""
+    """A frame with a part over its limit is refused before it is read."""
     text = encode(Done())
     for part in (text, bytes(len(text))):
         stream = framed(text, part)
@@ -65,14 +65,14 @@ def test_a_frame_is_read_up_to_its_limit() -> None:
 
 
 def test_a_frame_that_breaks_off_is_none() -> None:
-    """Wherever that is."""
+    """A frame that breaks off at any point counts as None."""
     whole = framed(encode(Ask(1)), b"xyz").getvalue()
     for length in range(len(whole)):
         assert read_frame(io.BytesIO(whole[:length]), Ask, 99) is None
 
 
 def test_a_stream_may_give_less_than_it_is_asked_for() -> None:
-    """As pipes without a buffer do."""
+    """A frame is read whole from a stream that returns fewer bytes than requested."""
 
     class Dripping(io.BytesIO):
         def read(self, size: int | None = -1, /) -> bytes:
@@ -83,7 +83,7 @@ def test_a_stream_may_give_less_than_it_is_asked_for() -> None:
 
 
 def test_a_path_needs_no_encoding() -> None:
-    """Names of files may hold any bytes."""
+    """A path with any bytes survives encoding."""
     path = Path(os.fsdecode(b"/a/\xff"))
     assert decode(encode(Ask(1, path)), Ask).path == path
 
@@ -107,6 +107,6 @@ NONSENSE = {
 
 @pytest.mark.parametrize("text", NONSENSE.values(), ids=NONSENSE)
 def test_another_message_is_a_value_error(text: bytes) -> None:
-    """Whatever the other end sends."""
+    """Invalid bytes from the other end raise ValueError."""
     with pytest.raises(ValueError, match=r"."):
         decode(text, Ask | Done)

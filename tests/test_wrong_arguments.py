@@ -1,4 +1,4 @@
-"""Every public callable with arguments of the wrong kind: one sentence, never an accident."""
+"""Each public callable with arguments of a wrong type raises one sentence, never another error."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ WRONG: list[Any] = [
 
 
 def relu(path: Path) -> Path:
-    """Write a model of one operator."""
+    """Write a model of one operator and return its path."""
     from onnx import TensorProto, helper, save
 
     x, y = (helper.make_tensor_value_info(n, TensorProto.UINT8, [1, 4]) for n in ("x", "y"))
@@ -55,7 +55,7 @@ def relu(path: Path) -> Path:
 
 
 def small_model(**changes: Any) -> qnnmem.Model:
-    """Make a model of one operator."""
+    """Return a model of one operator."""
     tensors = {n: qnnmem.Tensor(n, qnnmem.DType.UINT8, (4,)) for n in "xy"}
     op = qnnmem.Op("op", "Relu", ("x",), ("y",))
     parts = {"tensors": tensors, "ops": (op,), "inputs": ("x",), "outputs": ("y",), **changes}
@@ -64,7 +64,7 @@ def small_model(**changes: Any) -> qnnmem.Model:
 
 @pytest.fixture(scope="module")
 def sound(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
-    """Arguments of a call that works, for each public callable."""
+    """Return valid arguments for each public callable."""
     folder = tmp_path_factory.mktemp("sound")
     path = relu(folder / "relu.onnx")
     span, tensor = qnnmem.Span(0, 2), qnnmem.Tensor("x", qnnmem.DType.UINT8, (4,))
@@ -193,7 +193,7 @@ def sound(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]
 
 
 def public_callables() -> Iterator[str]:
-    """Names of everything public that can be called."""
+    """Yield the names of all public callables."""
     for name in qnnmem.__all__:
         if callable(getattr(qnnmem, name)):
             yield name
@@ -203,7 +203,7 @@ def public_callables() -> Iterator[str]:
 
 
 def made_by_callers() -> list[str]:
-    """Names of what callers call: the package itself makes errors and answers."""
+    """Return the callables that users call; errors and results are made by the package."""
     return [
         name
         for name in public_callables()
@@ -216,7 +216,7 @@ def _is_kind(value: object, kinds: tuple[type, ...]) -> bool:
 
 
 def resolve(name: str) -> Callable[..., Any]:
-    """The callable of a name."""
+    """Return the callable with this name."""
     found: Any = qnnmem
     for part in name.split("."):
         found = getattr(found, part)
@@ -224,7 +224,7 @@ def resolve(name: str) -> Callable[..., Any]:
 
 
 def use(made: Any) -> None:
-    """Do what anybody does next with a value."""
+    """Use a value as a caller would next."""
     str(made)
     match made:
         case Iterator():
@@ -254,7 +254,7 @@ def use(made: Any) -> None:
 
 
 def accident(call: Callable[..., Any], arguments: dict[str, Any]) -> str | None:
-    """What goes wrong in a way that is nobody's sentence."""
+    """Return how a call fails other than with a short sentence; None if it does not."""
     try:
         use(call(**arguments))
     except QnnMemError as exc:
@@ -266,7 +266,7 @@ def accident(call: Callable[..., Any], arguments: dict[str, Any]) -> str | None:
 
 
 def test_there_is_a_sound_call_of_everything_public(sound: dict[str, dict[str, Any]]) -> None:
-    """A callable that becomes public is tried below, too; and the calls are sound."""
+    """Every public callable has a valid call here, and these calls succeed."""
     assert sorted(sound) == sorted([*made_by_callers(), *METHODS])
     for name, arguments in sound.items():
         assert accident(resolve(name), arguments) is None, name
@@ -274,7 +274,7 @@ def test_there_is_a_sound_call_of_everything_public(sound: dict[str, dict[str, A
 
 @pytest.mark.parametrize("name", [*made_by_callers(), *METHODS])
 def test_a_wrong_argument_is_one_sentence(name: str, sound: dict[str, dict[str, Any]]) -> None:
-    """Each argument in turn of each wrong kind, and the value used if one comes out."""
+    """Each argument of each wrong type gives a working value or one short sentence."""
     call, arguments = resolve(name), sound[name]
     found = [
         f"{key}={value!r:.30}: {said}"

@@ -24,11 +24,11 @@ class T:
     signature: tuple[int, ...] = ()
     variable: bool = False
     sparse: bool = False
-    segments: tuple[int, ...] = ()  # of a sparse one: where rows begin, in 32 bits
-    indices: tuple[int, ...] = ()  # and which columns have a value, in 8 bits
+    segments: tuple[int, ...] = ()  # of a sparse tensor: the row starts, 32 bits each
+    indices: tuple[int, ...] = ()  # and its columns with a value, 8 bits each
     has_rank: bool = False
-    shares: int = 0  # buffer of an earlier tensor that this one has too; 1 is the first
-    scales: tuple[float, ...] = ()  # what integers stand for, of all of it or along an axis
+    shares: int = 0  # the earlier tensor whose buffer this one shares; 1 is the first
+    scales: tuple[float, ...] = ()  # the scales, for the whole tensor or along an axis
     zeros: tuple[int, ...] = ()
     axis: int = 0
 
@@ -42,7 +42,7 @@ class O:  # noqa: E742 - short, because graphs below are written with it
     outputs: tuple[int, ...]
     options: Mapping[int, int | float | str | tuple[int, ...]] = field(default_factory=dict)
     custom: str = ""
-    table: int = 0  # number of the options table in the schema, which TFLite itself asks for
+    table: int = 0  # number of the options table in the schema, which TFLite requires
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ class TfliteWriter:
         self.buffers: list[int] = [self.table({})]
 
     def table(self, fields: Mapping[int, tuple[str, Any]]) -> int:
-        """A table with these fields by slot."""
+        """Write a table with these fields by slot."""
         self.builder.StartObject(max(fields, default=0) + 1)
         for slot, (kind, value) in fields.items():
             if kind == "ref":
@@ -74,7 +74,7 @@ class TfliteWriter:
         return int(self.builder.EndObject())
 
     def numbers(self, values: Iterable[int]) -> tuple[str, int]:
-        """A vector of numbers."""
+        """Write a vector of numbers."""
         items = tuple(values)
         self.builder.StartVector(4, len(items), 4)
         for value in reversed(items):
@@ -82,7 +82,7 @@ class TfliteWriter:
         return "ref", self.builder.EndVector()
 
     def tables(self, offsets: Iterable[int]) -> tuple[str, int]:
-        """A vector of tables."""
+        """Write a vector of tables."""
         items = tuple(offsets)
         self.builder.StartVector(4, len(items), 4)
         for offset in reversed(items):
@@ -90,11 +90,11 @@ class TfliteWriter:
         return "ref", self.builder.EndVector()
 
     def text(self, value: str) -> tuple[str, int]:
-        """A string."""
+        """Write a string."""
         return "ref", self.builder.CreateString(value)
 
     def tensor(self, tensor: T) -> int:
-        """A tensor and its buffer."""
+        """Write a tensor and its buffer."""
         place = tensor.shares
         if tensor.data:
             data = ("ref", self.builder.CreateByteVector(tensor.data))
@@ -117,7 +117,7 @@ class TfliteWriter:
         return self.table(fields)
 
     def quantization(self, tensor: T) -> int:
-        """Scales and zero points."""
+        """Write scales and zero points."""
         vectors = {}
         kinds = ((2, "Float32", 4, tensor.scales), (3, "Int64", 8, tensor.zeros))
         for slot, kind, size, values in kinds:
@@ -128,7 +128,7 @@ class TfliteWriter:
         return self.table({**vectors, 6: ("Int32", tensor.axis)})
 
     def sparsity(self, tensor: T) -> int:
-        """Rows that are dense, and columns in compressed sparse rows."""
+        """Write the sparsity: dense rows, and columns as compressed sparse rows."""
         if not tensor.indices:
             return self.table({})
         starts = self.table({0: self.numbers(tensor.segments)})
@@ -138,7 +138,7 @@ class TfliteWriter:
         return self.table({2: self.tables([rows, self.table({0: ("Int8", 1), **csr})])})
 
     def code(self, op: O) -> int:
-        """The code of an operator."""
+        """Write the code of an operator and return its index."""
         number = getattr(BuiltinOperator, op.type)
         fields = {0: ("Int8", min(number, 127)), 3: ("Int32", number)}
         if op.custom:
@@ -147,7 +147,7 @@ class TfliteWriter:
         return len(self.codes) - 1
 
     def op(self, op: O) -> int:
-        """An operator."""
+        """Write an operator."""
         fields = {
             0: ("Uint32", self.code(op)),
             1: self.numbers(op.inputs),
@@ -161,13 +161,13 @@ class TfliteWriter:
         return self.table(fields)
 
     def option(self, value: int | float | str | tuple[int, ...]) -> tuple[str, Any]:
-        """A field of its options."""
+        """Return a field of an operator's options."""
         if isinstance(value, int | float):
             return ("Int32" if isinstance(value, int) else "Float32"), value
         return self.text(value) if isinstance(value, str) else self.numbers(value)
 
     def graph(self, graph: G) -> int:
-        """A subgraph."""
+        """Write a subgraph."""
         return self.table(
             {
                 0: self.tables([self.tensor(tensor) for tensor in graph.tensors]),
@@ -178,7 +178,7 @@ class TfliteWriter:
         )
 
     def file(self, graphs: Iterable[G]) -> bytes:
-        """The whole file."""
+        """Return the whole file."""
         tables = [self.graph(graph) for graph in graphs]
         model = self.table(
             {
@@ -193,11 +193,11 @@ class TfliteWriter:
 
 
 def write_tflite(path: Path, *graphs: G) -> Path:
-    """Write graphs, the main one first."""
+    """Write graphs to a file, the main graph first, and return the path."""
     path.write_bytes(tflite_bytes(*graphs))
     return path
 
 
 def tflite_bytes(*graphs: G) -> bytes:
-    """The same in memory."""
+    """Return graphs as a TFLite file, the main graph first."""
     return TfliteWriter().file(graphs)

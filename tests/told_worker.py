@@ -1,4 +1,4 @@
-"""A worker that answers as it is told, so that whole commands run without the library."""
+"""A fake worker with given answers, so that whole commands run without the library."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Answer = Callable[[str, Mapping[str, Any], int | None], RequestOutcome]
 
 
 class ToldWorker:
-    """Answers as it is told; a compile that is done leaves a binary as the real one does."""
+    """A worker with given answers; a finished compile writes a binary like the real one."""
 
     def __init__(self, answer: Answer, context: HtpContext | None = None) -> None:
         self.library = Library("2.7.0", "1.31.1", Path("libraries"))
@@ -36,7 +36,7 @@ class ToldWorker:
         time_limit_s: float = 0.0,
         **_other: Any,
     ) -> RequestOutcome:
-        """Give the answer and write a log that names folders."""
+        """Return the given answer and write a log that names folders."""
         verb, options = as_options(request)
         self.asked.append((verb, options, time_limit_s))
         if log_file is not None:
@@ -50,7 +50,7 @@ class ToldWorker:
 
 
 def as_options(request: AnyRequest) -> tuple[str, dict[str, Any]]:
-    """Give the kind of a request in a word, and its fields with those of its settings."""
+    """Return the request's kind in one word, and its fields with those of its settings."""
     fields = msgspec.structs.asdict(request)
     settings = fields.pop("settings", None)
     more = {} if settings is None else msgspec.structs.asdict(settings)
@@ -58,12 +58,12 @@ def as_options(request: AnyRequest) -> tuple[str, dict[str, Any]]:
 
 
 def loaded(*codes: int) -> LoadReply:
-    """Give the reply to binaries that were loaded with these codes."""
+    """Return the reply to a load with these codes."""
     return LoadReply(list(codes))
 
 
 def _epcontext(model: Path, binary: str) -> bytes:
-    """Write a model that takes every output of another from a binary, as ONNX Runtime does."""
+    """Return a model whose outputs all come from a binary, as ONNX Runtime writes it."""
     import onnx
 
     graph = onnx.load(model, load_external_data=False).graph
@@ -76,19 +76,19 @@ def _epcontext(model: Path, binary: str) -> bytes:
 def done(
     options: Mapping[str, Any], lines: Sequence[str] = (), on_cpu: Sequence[tuple[str, str]] = ()
 ) -> RequestOutcome:
-    """Answer that a compile went well."""
+    """Return the outcome of a successful compile."""
     target = options["output"]
     reply = CompileReply([target.with_suffix(".bin")], target, list(on_cpu), 1)
     return RequestOutcome("done", reply, log=_log(lines), seconds=2.5, peak_rss=1 << 20)
 
 
 def refused(line: str, kind: Any = "refused", code: int | None = 1002) -> RequestOutcome:
-    """Answer that the library refused with a line of its log."""
+    """Return the outcome of a refusal with this log line."""
     return RequestOutcome(kind, sentence="no", code=code, stage="compile", log=_log([line]))
 
 
 def loading(codes: Sequence[int], *lines: str) -> Answer:
-    """Compile everything and load with these codes."""
+    """Return an answer that compiles everything and loads with these codes."""
 
     def answer(verb: str, options: Mapping[str, Any], _limit: int | None) -> RequestOutcome:
         if verb == "compile":

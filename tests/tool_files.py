@@ -1,4 +1,4 @@
-"""Tool files, which name the file of a backend: outside their folder, and below it."""
+"""Tool files that name a backend file, outside their folder or below it."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-# By its path, a link, a folder that is one, the whole path, and a link in the current folder.
+# By path, by link, through a linked folder, by absolute path, by a link in the current folder.
 OUTSIDE = ("../b.conf", "link.conf", "folder/b.conf", "{}/b.conf", "here.conf")
 
 
 def naming_outside(top: Path, named: str) -> tuple[Path, Path]:
-    """Write a tool file and make a folder to stand in; what it names is in neither of the two."""
+    """Write a tool file that names a file outside its folder; return it and a current folder."""
     (top / "b.conf").write_text("{}")
     inner, current = top / "inner", top / "current"
     inner.mkdir()
@@ -23,7 +23,7 @@ def naming_outside(top: Path, named: str) -> tuple[Path, Path]:
 
 
 def naming_below(current: Path) -> Iterator[Path]:
-    """Write a tool file that names a file below it, in each way to say so."""
+    """Write a tool file that names a file below its folder, in each form; yield its path."""
     inner = current / "inner"
     (inner / "deep").mkdir(parents=True)
     (inner / "deep" / "b.conf").write_text("{}")

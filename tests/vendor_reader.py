@@ -1,4 +1,4 @@
-"""Fields of a context binary as the vendor's own reader, libQnnSystem, finds them."""
+"""Fields of a context binary as read by the vendor's own reader, libQnnSystem."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _INFO_V3 = 3
 
 
 def vendor_reading(binary: Path) -> dict[str, Any]:
-    """Return fields of `HtpContext`; raise Refused with the code of a binary that is none."""
+    """Return the fields of `HtpContext`; raise Refused with the code for an invalid binary."""
     folder = installed_library().folder
     with file_view(binary) as (address, size), opened_info(folder, address, size) as info:
         return {**_binary(info), "file_bytes": size}

@@ -1,8 +1,7 @@
-"""Commands of pages as tests run them: forked from a process that has done their imports.
+"""Runs the pages' commands by forking a process that has done their imports.
 
-A command is a process of its own, with the folder, environment and output that a shell would give
-it, and so are the children that it starts. What needs a shell, or is no command of ours, starts the
-usual way.
+A command is its own process with the folder, environment and output that a shell would give it, and
+so are its children. A command with shell syntax, or of another program, starts in a shell.
 """
 
 from __future__ import annotations
@@ -35,9 +34,9 @@ _OTHERS = ("__main__", "pytest_plugin", "workbench")
 
 @contextmanager
 def warm_commands() -> Iterator[Run]:
-    """What runs a command of a page."""
+    """Yield a function that runs a command of a page."""
     settings = consoles.environment(Path("/"), Path("/"))
-    settings |= {**SILENCE, **child._ONE_THREAD}  # as children have it
+    settings |= {**SILENCE, **child._ONE_THREAD}  # as in a child
     settings["PYTHONPATH"] = os.pathsep.join(
         (settings["PYTHONPATH"], str(HERE), str(HERE.parent / "tools"))
     )
@@ -49,7 +48,7 @@ def warm_commands() -> Iterator[Run]:
 
 
 def _modules() -> Iterator[str]:
-    """All of ours but those that are programs or need what is not installed everywhere."""
+    """Yield all modules of the package, except programs and modules with optional imports."""
     source = Path(qnnmem.__file__).parent
     for path in sorted(source.rglob("*.py")):
         words = path.relative_to(source.parent).with_suffix("").parts
@@ -85,8 +84,8 @@ def _is_example(words: list[str]) -> bool:
 
 
 def main() -> int:
-    """Be the command line, or a program in Python; return the exit code."""
-    for place in (HERE, HERE.parent / "tools"):  # which no command has
+    """Run the command line or a Python program; return the exit code."""
+    for place in (HERE, HERE.parent / "tools"):  # folders that no command has on its path
         sys.path.remove(str(place))
     warm_start.start_here_too()
     words = sys.argv[1:]

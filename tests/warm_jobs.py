@@ -1,4 +1,4 @@
-"""The workbench's child that runs jobs, whose own children are forked, too; see `warm_start`."""
+"""The workbench's job child for tests, whose own children are forked too; see `warm_start`."""
 
 from __future__ import annotations
 

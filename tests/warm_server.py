@@ -1,7 +1,7 @@
-"""Process that has imported what child programs import, and forks them; see `warm_start`.
+"""A process that has imported the child programs' modules and forks them; see `warm_start`.
 
-A keeper stands between: it tells the number of a child and how it ended, and collects it only when
-the test has, so that the number names no other process before.
+A keeper process stands between. It reports a child's number and exit code, and collects the child
+only after the test has, so that the number is not reused before.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from contextlib import suppress
 from importlib import import_module
 from typing import Any, NoReturn
 
-# Descriptors from here on are out of the way of those that a child is to have.
-_CODE = [0]  # with which this process ends
+# Descriptors from here on do not collide with those that a child gets.
+_CODE = [0]  # the exit code of this process
 _FAR = min(512, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
 
 
 def main() -> int:
-    """Serve until the process that runs the tests has gone."""
+    """Serve until the test process ends."""
     import json
 
-    # Registered first, so it runs last, in every process that is forked from here.
+    # Registered first, so it runs last in every forked process.
     atexit.register(_leave)
     line = socket.socket(fileno=int(sys.argv[1]))
     for name in sys.argv[2:]:
         import_module(name)
     gc.collect()
-    gc.freeze()  # else each child's first collection would copy all pages
+    gc.freeze()  # otherwise each child's first collection would copy all pages
     while True:
         message, descriptors, _flags, _address = socket.recv_fds(line, 1 << 20, 16)
         if not message:
@@ -44,13 +44,13 @@ def main() -> int:
             _keep(json.loads(message), descriptors)
         for descriptor in descriptors:
             os.close(descriptor)
-        with suppress(ChildProcessError):  # none is left
+        with suppress(ChildProcessError):  # no child is left
             while os.waitpid(-1, os.WNOHANG)[0]:
                 pass
 
 
 def _keep(request: dict[str, Any], descriptors: list[int]) -> NoReturn:
-    """Start one child, tell its number and its end, and collect it when nobody asks any more."""
+    """Start one child, report its number and its end, and collect it when the test is done."""
     report, *given = descriptors
     pid = os.fork()
     if pid == 0:
@@ -66,7 +66,7 @@ def _keep(request: dict[str, Any], descriptors: list[int]) -> NoReturn:
             code = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
             line.sendall(code.to_bytes(4, "little", signed=True))
             line.recv(1)
-    except OSError:  # the test has gone
+    except OSError:  # the test has ended
         pass
     finally:
         os.waitpid(pid, 0)
@@ -74,9 +74,9 @@ def _keep(request: dict[str, Any], descriptors: list[int]) -> NoReturn:
 
 
 def _become(request: dict[str, Any], given: list[int]) -> NoReturn:
-    """Be the program, in the session, folder and environment and with the descriptors it is given.
+    """Become the program, with the given session, folder, environment and descriptors.
 
-    Nothing of this process is left to it but its modules.
+    Only the modules of this process remain.
     """
     code = 1
     try:
@@ -92,7 +92,7 @@ def _become(request: dict[str, Any], given: list[int]) -> NoReturn:
         tempfile.tempdir = None
         module = import_module(request["module"])
         sys.argv = [str(module.__file__), *request["words"]]
-        code = module.main() or 0  # as `sys.exit` reads None
+        code = module.main() or 0  # None means 0, as in `sys.exit`
     except SystemExit as exc:
         code = exc.code if isinstance(exc.code, int) else 1
     except BaseException:
@@ -102,7 +102,7 @@ def _become(request: dict[str, Any], given: list[int]) -> NoReturn:
 
 
 def _leave() -> None:
-    """End at once after the clean-up: modules that were never used need none."""
+    """Exit at once after the cleanup, since unused modules need none."""
     sys.stdout.flush()
     sys.stderr.flush()
     os._exit(_CODE[0])

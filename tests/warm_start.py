@@ -1,10 +1,9 @@
-"""Child programs of ours as tests start them: forked from a process that has done their imports.
+"""Starts child programs for tests by forking a process that has done their imports.
 
-A child is a process of its own as ever, with the session, folder, environment, pipes and limits
-that it is started with; only the half second that Python and its libraries take to start is spent
-once. One whose start would differ (other programs or limits) starts the usual way, and so do the
-first with its settings and all where tests start the whole command line; that of pages is forked,
-too, see `warm_command`.
+A child still is its own process with its own session, folder, environment, pipes and limits. Only
+the half second of starting Python and its libraries is spent once. A child with other settings or
+limits starts normally, and so does the first child with its settings. Tests that start the whole
+command line start normally too; for the commands of pages see `warm_command`.
 """
 
 from __future__ import annotations
@@ -33,9 +32,9 @@ PROGRAMS = (
     "qnnmem.loader.dlc.program",
 )
 _JOBS = "qnnmem.workbench.job_child"  # starts children itself
-LINE = 200  # the descriptor of its line to the server; below the limit of a frugal machine
+LINE = 200  # descriptor of the server connection; below the limit of a small machine
 _LIBRARIES = ("onnx.checker", "onnx.inliner", "onnx.shape_inference", "onnxruntime")
-# What Python, the loader and libraries read when they start, and never again.
+# Variables that Python, the loader and libraries read only at their start.
 _READ_AT_START = (
     *("PYTHON", "LD_", "GLIBC_", "MALLOC_", "LC_", "LANG"),
     *("OMP_", "OPENBLAS", "MKL_", "NPY_", "NUMPY_", "ORT_", "ONNX"),
@@ -52,12 +51,12 @@ def _limits() -> list[tuple[int, int]]:
 
 
 def fixed(environment: Mapping[str, str]) -> Settings:
-    """Settings that cannot be changed in a process that runs."""
+    """Return the settings that cannot change in a running process."""
     return frozenset(one for one in environment.items() if one[0].startswith(_READ_AT_START))
 
 
 def _without_paths(environment: Mapping[str, str]) -> Settings:
-    """Fixed settings but the paths, which are as they are for all that is forked."""
+    """Return the fixed settings without the paths, which are equal in all forks."""
     return frozenset(one for one in fixed(environment) if one[0] != "PYTHONPATH")
 
 
@@ -65,7 +64,7 @@ _AT_START = _without_paths(os.environ)
 
 
 class WarmProcess(subprocess.Popen[bytes]):
-    """A child that the server forked; its keeper knows how it ended."""
+    """A child that the server forked; its keeper knows the exit code."""
 
     def __init__(self, command: list[str], report: socket.socket) -> None:
         self.args, self._report = command, report
@@ -84,13 +83,13 @@ class WarmProcess(subprocess.Popen[bytes]):
         return int.from_bytes(found, "little", signed=True)
 
     def _ended(self, timeout: float | None) -> int | None:
-        if not self._asking.acquire(blocking=timeout != 0.0):  # somebody waits for it
+        if not self._asking.acquire(blocking=timeout != 0.0):  # another thread waits
             return None
         try:
             if self.returncode is None:
                 self._report.settimeout(timeout)
                 self.returncode = self._number()
-                self._report.close()  # now it is collected
+                self._report.close()  # the keeper collects the child now
         except (BlockingIOError, TimeoutError):
             return None
         finally:
@@ -98,29 +97,29 @@ class WarmProcess(subprocess.Popen[bytes]):
         return self.returncode
 
     def poll(self) -> int | None:
-        """Its exit code, if it has ended."""
+        """Return the exit code, or None if the child runs."""
         return self._ended(0.0)
 
     def wait(self, timeout: float | None = None) -> int:
-        """Its exit code, when it has ended."""
+        """Return the exit code after the child has ended."""
         code = self._ended(timeout)
         if code is None:
             raise subprocess.TimeoutExpired(self.args, timeout or 0.0)
         return code
 
     def __del__(self, *_: object) -> None:
-        """The keeper collects it when nobody can ask any more."""
+        """Do nothing: the keeper collects the child."""
 
 
 class WarmLine:
-    """The way to a process that forks children."""
+    """The connection to a process that forks children."""
 
     def __init__(self, line: socket.socket) -> None:
         self.line = line
         self._asking = threading.Lock()
 
     def start(self, command: list[str], descriptors: dict[int, int], **more: Any) -> WarmProcess:
-        """Have a child forked that has these descriptors under these numbers."""
+        """Fork a child that has these descriptors under these numbers."""
         report, theirs = socket.socketpair()
         request = {"module": command[3], "words": command[4:], "descriptors": [*descriptors]}
         message = json.dumps(request | more).encode()
@@ -135,7 +134,7 @@ class WarmLine:
 
 
 class WarmServer(WarmLine):
-    """The process that forks children; it goes when this one does."""
+    """The process that forks children; it ends with this process."""
 
     def __init__(self, environment: Mapping[str, str], more: Sequence[str] = ()) -> None:
         self.owner = os.getpid()
@@ -153,10 +152,10 @@ class WarmServer(WarmLine):
             )
 
     def end(self) -> None:
-        """Let it go, and collect it."""
+        """End the server and collect it."""
         if self.owner == os.getpid():
-            with suppress(OSError):  # it has gone already
-                self.line.shutdown(socket.SHUT_RDWR)  # whoever else was forked with it
+            with suppress(OSError):  # the server has ended
+                self.line.shutdown(socket.SHUT_RDWR)  # also for other holders
             self.line.close()
             self.process.wait()
 
@@ -170,7 +169,7 @@ _LIMITS_AT_FIRST = _limits()
 def start(
     command: list[str], folder: child.ChildFolder, environment: Mapping[str, str], **pipes: Any
 ) -> subprocess.Popen[bytes]:
-    """What `qnnmem.child.start` does, sooner where nobody can tell."""
+    """Start a child as `qnnmem.child.start` does, by fork where the result is the same."""
     server = _server(environment) if is_usual(command) and _is_unlimited() else None
     if server is not None:
         with suppress(OSError):
@@ -179,7 +178,7 @@ def start(
 
 
 def _server(environment: Mapping[str, str]) -> WarmServer | None:
-    """The one that started with these settings; the second child with them has it made."""
+    """Return the server with these settings, started for the second child that has them."""
     settings = fixed(environment)
     server = _SERVERS.get(settings)
     if server is None and settings in _SEEN and len(_SERVERS) < _MOST_SERVERS:
@@ -189,13 +188,13 @@ def _server(environment: Mapping[str, str]) -> WarmServer | None:
 
 
 def is_usual(command: list[str]) -> bool:
-    """Whether a child of ours is started as ever."""
+    """True if the package starts this child in the usual way."""
     plain = command[:3] == [_PYTHON, "-P", "-m"] and command[3] in (*PROGRAMS, _JOBS)
     return plain and subprocess.Popen is _POPEN
 
 
 def _is_unlimited() -> bool:
-    """Whether the limits are those that the server has, too."""
+    """True if the limits equal those of the server."""
     return _limits() == _LIMITS_AT_FIRST
 
 
@@ -206,7 +205,7 @@ def start_through(
     environment: Mapping[str, str],
     pipes: Mapping[str, Any],
 ) -> WarmProcess:
-    """A child with its pipes, as `subprocess.Popen` would make them."""
+    """Start a child with pipes like those of `subprocess.Popen`."""
     ours: dict[str, int] = {}
     theirs: list[int] = []
     given = {number: number for number in pipes.get("pass_fds", ())}
@@ -233,7 +232,7 @@ def start_through(
 
 
 def start_here_too() -> None:
-    """Have children of this process, which the server forked, forked by it, too."""
+    """Make the children of this forked process be forked by the server too."""
     os.set_inheritable(LINE, False)
     line = WarmLine(socket.socket(fileno=LINE))
 
@@ -249,7 +248,7 @@ def start_here_too() -> None:
 
 
 def _ends(kind: Any, *, reads: bool) -> tuple[int, bool, int | None]:
-    """The child's end, whether it was made for it, and our end of a pipe."""
+    """Return the child's end, whether it is new, and the parent's end of a pipe."""
     if kind == subprocess.PIPE:
         read, write = os.pipe()
         return (read, True, write) if reads else (write, True, read)
@@ -259,11 +258,11 @@ def _ends(kind: Any, *, reads: bool) -> tuple[int, bool, int | None]:
 
 
 def warm_children() -> None:
-    """Have children of this process started so from now on."""
+    """Make this process start its children by fork from now on."""
     child.start = start
 
 
 def end_server() -> None:
-    """No more children are started."""
+    """End all servers."""
     while _SERVERS:
         _SERVERS.popitem()[1].end()
