@@ -1,4 +1,4 @@
-"""A remote end that sends given bytes, and the bytes that it may send."""
+"""A fake remote end that sends given bytes, and generators of such bytes."""
 
 from __future__ import annotations
 

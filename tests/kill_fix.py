@@ -53,7 +53,7 @@ class FixKiller:
         self._wanted = _files(calm / "out")
 
     def kill(self, kills: int, seed: int) -> KillCount:
-        """Kill this many runs; after every few kills, an undisturbed run must give the same."""
+        """Kill this many runs; after every few, an undisturbed run must give the same files."""
         chance = random.Random(seed)  # noqa: S311 - moments, not secrets
         faults: list[str] = []
         killed = 0
@@ -129,7 +129,7 @@ def _run(*words: str) -> int:
 
 
 def _die_before(step: str, at: int) -> None:
-    """Make this process kill itself before this step of the file with this number."""
+    """Make this process kill itself before a step, at the file with this number."""
     from qnnmem import atomic_file
 
     taken = iter(range(1 << 30))

@@ -18,7 +18,7 @@ from qnnmem.doctor.logs.reading import names_qnn, shares_words
 DATA = ROOT / "tests" / "doctor"
 LEAST_KEY = 24  # letters of a line that identify a copy
 NOTES = "public repo notes"
-OPEN = ("unknown", "mem_unknown", "benign_noise")  # causes that name none
+OPEN = ("unknown", "mem_unknown", "benign_noise")  # labels without a named cause
 
 
 class Text(NamedTuple):

@@ -1,4 +1,4 @@
-"""A child that answers as no honest device would, as a compromised child might."""
+"""A fake device child that sends dishonest answers, as a compromised child might."""
 
 from __future__ import annotations
 

@@ -230,7 +230,7 @@ def _finished(maker: Maker, inputs: Mapping[str, tuple[int, ...]]) -> onnx.Model
     read = {name for node in maker.nodes for name in node.input}
     made = [name for name in maker.shapes if name not in inputs]
     outputs = [name for name in made if name not in read]
-    outputs += [name for name in made if name in read and random.random() < 0.1]  # also read inside
+    outputs += [name for name in made if name in read and random.random() < 0.1]  # intermediates
     if not made or random.random() < 0.05:
         outputs.append(next(iter(inputs)))  # passed through unchanged
     infos = [helper.make_tensor_value_info(n, TensorProto.FLOAT, maker.shapes[n]) for n in outputs]

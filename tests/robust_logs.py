@@ -1,8 +1,8 @@
 """Tests of the doctor on varied, composed and healthy logs.
 
-A varied failure log keeps its verdict: people and loggers spell lines differently. A composed one-
-line message of calls, codes and verbs is never healthy. A healthy log, as stored or varied, raises
-no alarm. Everything is drawn from a seed, so each case can be repeated.
+A varied failure log keeps its verdict: people and loggers spell lines differently. A composed
+one-line message of calls, codes and verbs is never healthy. A healthy log, as stored or varied,
+raises no alarm. Everything is drawn from a seed, so each case can be repeated.
 """
 
 from __future__ import annotations

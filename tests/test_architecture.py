@@ -290,7 +290,7 @@ def test_a_layer_imports_only_what_the_table_allows() -> None:
 
 
 def test_walks_name_modules_and_enter_none_twice() -> None:
-    """The layout page has five walks, and each names existing modules at most once."""
+    """The layout page has five walks, and each names only existing modules, none twice."""
     page = SOURCE.parents[1] / "docs" / "explanation" / "code-layout.md"
     section = page.read_text("utf-8").partition("## How a value travels")[2].partition("\n## ")[0]
     walks = re.split(r"^\*\*(.+)\*\*$", section, flags=re.MULTILINE)[1:]

@@ -79,7 +79,7 @@ def test_a_replaced_file_keeps_its_mode(kept: int, tmp_path: Path, file_system: 
 
 
 def test_of_two_writers_one_succeeds(tmp_path: Path, file_system: str) -> None:
-    """Of two writers, the second raises OutputError, even if no file was there at its start."""
+    """Of two writers, the later one raises OutputError, even if no file was there at its start."""
     path = tmp_path / "file"
 
     def slow() -> Iterator[bytes]:
@@ -93,7 +93,7 @@ def test_of_two_writers_one_succeeds(tmp_path: Path, file_system: str) -> None:
 
 
 def test_of_many_processes_one_says_wrote(tmp_path: Path) -> None:
-    """Of six processes that write one file, exactly one succeeds, and the file is from it."""
+    """Of six processes that write one file, exactly one succeeds, and the file has its content."""
     script = (
         "import sys, pathlib\n"
         "from qnnmem.atomic_file import write_whole\n"
@@ -195,7 +195,7 @@ def test_all_files_appear_or_none(
 
 
 def test_one_file_in_the_way_is_enough(tmp_path: Path, file_system: str) -> None:
-    """Without force, one existing file prevents all files, and it is kept."""
+    """Without force, one existing file prevents all writes and stays unchanged."""
     (tmp_path / "b").write_bytes(b"mine")
     with pytest.raises(OutputError, match="already exists"):
         write_together({tmp_path / "a": b"1", tmp_path / "b": b"2"}, force=False)

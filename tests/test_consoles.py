@@ -157,7 +157,7 @@ def test_a_page_knows_nothing_of_earlier_runs(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "is_forked", "code"),
     [
-        ("qnnmem plan examples/small.onnx \\\n    --dim N=1", True, 0),  # reads it in a child
+        ("qnnmem plan examples/small.onnx \\\n    --dim N=1", True, 0),  # starts a child
         ("qnnmem plan 'no file.csv'", True, 2),
         ("qnnmem plan examples/keyword_spotting.csv --capacity 15K || exit 5", False, 5),
         ("qnnmem plan examples/keyword_spotting.csv --capacity 15K || true", True, 0),

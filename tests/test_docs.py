@@ -298,7 +298,7 @@ def test_example_scripts_run(
 
 
 def test_quantize_is_spelled_in_one_way() -> None:
-    """The word is spelled "quantize" everywhere, as in QNN and ONNX, except in recorded results."""
+    """The spelling is "quantize" everywhere, as in QNN and ONNX, except in recorded results."""
     found = hits(re.compile("quanti" + "s", re.IGNORECASE))
     assert [hit for hit in found if not hit.startswith("tests/json_0_1_0/")] == []
 

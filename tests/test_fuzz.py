@@ -86,7 +86,7 @@ def run(tmp_path: Path, code: str, **more: object) -> End:
     ],
 )
 def test_each_fault_would_be_found(tmp_path: Path, code: str, fault: str) -> None:
-    """Each forbidden act of a case is found as a fault."""
+    """Each forbidden action of a case is found as a fault."""
     assert any(fault in one for one in run(tmp_path, code).faults), run(tmp_path, code).faults
 
 

@@ -65,7 +65,7 @@ def installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Any:
 def test_the_extra_comes_from_where_the_program_came_from(
     origin: Any, command: str, installed: Any
 ) -> None:
-    """The command installs from the same index, repository, file or folder."""
+    """The command takes the extra from the program's source: index, repository, file or folder."""
     installed(origin)
     assert command_for("htp") == command
 
@@ -86,7 +86,7 @@ def test_the_extra_comes_from_where_the_program_came_from(
 def test_tools_that_keep_programs_apart_are_asked_themselves(
     beside: str, command: str, installed: Any
 ) -> None:
-    """For uv and pipx tools, the command is theirs, since they may undo pip's changes."""
+    """A program installed by uv or pipx gets their command, since they may undo pip's changes."""
     installed(GIT, beside=beside)
     assert command_for("htp") == command
 

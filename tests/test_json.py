@@ -123,7 +123,7 @@ def lost(
     elif name := _name_of_items(old, new):
         found = {item[name]: item for item in new}
         for item in old:
-            now = found.get(item[name].replace("ise-", "ize-"))  # the spelling since then
+            now = found.get(item[name].replace("ise-", "ize-"))  # the spelling has changed since
             yield from lost(item, now, f"{where}[{item[name]}]", learned)
     elif isinstance(old, list) and isinstance(new, list):
         if len(old) != len(new):
@@ -151,7 +151,7 @@ def _name_of_items(old: Any, new: Any) -> str:
 
 
 def _lost_of_learned(old: Any, new: Any, where: str) -> Iterator[str]:
-    """Yield the fields that are gone from knowledge that may grow."""
+    """Yield the fields that are gone from values that depend on the growing knowledge base."""
     if isinstance(old, list) and old and isinstance(old[0], dict):
         gone = old[0].keys() - new[0].keys() if new else old[0].keys()
         yield from (f"{where}[0].{key} is gone" for key in sorted(gone))

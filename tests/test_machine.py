@@ -80,7 +80,7 @@ def test_a_system_that_does_not_say(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_limit_of_the_shell(
     soft: int, hard: int, wanted: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The lower of the soft and the hard limit counts."""
+    """The lower of the soft and the hard limit of the address space counts."""
     limits = {resource.RLIMIT_AS: (soft, hard)}
     monkeypatch.setattr(resource, "getrlimit", limits.__getitem__)
     monkeypatch.setattr(resource, "RLIM_INFINITY", -1)

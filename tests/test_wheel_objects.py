@@ -115,7 +115,7 @@ def test_every_source_in_c_is_compiled_for_wheels() -> None:
 
 @compiles
 def test_a_wheel_for_a_machine_needs_no_compiler(wheel: Path, installed: Path) -> None:
-    """A wheel for a machine has its name and works without a compiler."""
+    """A wheel for a machine has the machine's name and works without a compiler."""
     assert wheel.name.endswith(f"-py3-none-linux_{HERE}.whl")
     assert use(installed) == ("", {name for part in PARTS for name in part.objects})
 

@@ -1,4 +1,4 @@
-"""Each public callable with arguments of a wrong type raises one sentence, never another error."""
+"""Each public callable refuses arguments of a wrong type with one sentence, no other error."""
 
 from __future__ import annotations
 

@@ -155,7 +155,7 @@ class WarmServer(WarmLine):
         """End the server and collect it."""
         if self.owner == os.getpid():
             with suppress(OSError):  # the server has ended
-                self.line.shutdown(socket.SHUT_RDWR)  # also for other holders
+                self.line.shutdown(socket.SHUT_RDWR)  # other forks hold it too
             self.line.close()
             self.process.wait()
 

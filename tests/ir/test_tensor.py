@@ -62,7 +62,7 @@ def test_four_bit_elements_are_packed(count: int, size: int) -> None:
 
 
 def test_packing_is_over_the_whole_tensor_not_per_row() -> None:
-    """Packing runs over rows: 3 x 3 elements of 4 bits take five bytes."""
+    """Packing ignores rows: a 3 x 3 tensor of 4-bit elements takes five bytes."""
     assert Tensor("p", DType.UINT4, (3, 3)).nbytes == 5
 
 

@@ -67,7 +67,7 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 
 def test_a_folder_is_not_a_model(tmp_path: Path) -> None:
-    """A folder is refused as a folder."""
+    """A folder is refused, and the message says that the path is a folder."""
     with pytest.raises(LoadError, match="is a folder"):
         load(tmp_path)
 

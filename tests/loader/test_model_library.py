@@ -61,7 +61,7 @@ def test_a_library_that_loops_is_named_as_the_culprit(tmp_path: Path) -> None:
 
 
 def test_a_library_that_takes_all_memory_is_told_from_one_without_graphs(tmp_path: Path) -> None:
-    """A library that runs out of memory is reported as such; an empty one has no graph."""
+    """A library that runs out of memory is reported as such, not as one without a graph."""
     with pytest.raises(LoadError, match="the model library's code ran out of memory"):
         compose_trusted(other_code(tmp_path, "while (malloc(1 << 28)) ;"))
     with pytest.raises(LoadError, match="contains no graph"):

@@ -44,7 +44,7 @@ def refused(folder: Path, proto: onnx.ModelProto) -> str:
 
 
 def body(proto: Any, number: int = 1) -> Any:
-    """Return a branch of the model: 0 is then, 1 is else."""
+    """Return a branch of the model: 0 for `then`, 1 for `else`."""
     return proto.graph.node[1].attribute[number].g
 
 
@@ -153,7 +153,7 @@ def test_a_model_of_foreign_operators_needs_no_operator_set(tmp_path: Path) -> N
 
 
 def test_nodes_are_sorted_stably(tmp_path: Path) -> None:
-    """Nodes are sorted into execution order with as few moves as possible, in bodies too."""
+    """Nodes are sorted into execution order and otherwise keep their order, in bodies too."""
     text = "g (float[2] x) => (float[2] d) { d = Add(b, c) c = Neg(a) b = Abs(a) a = Relu(x) }"
     kinds = [node.op_type for node in guarded(tmp_path, model(text)).graph.node]
     assert kinds == ["Relu", "Neg", "Abs", "Add"]
@@ -166,7 +166,7 @@ def test_nodes_are_sorted_stably(tmp_path: Path) -> None:
 
 
 def test_a_node_that_reads_one_twice_is_ready_after_it(tmp_path: Path) -> None:
-    """A node that reads one tensor twice is sorted right after its producer."""
+    """A node that reads one tensor twice is still sorted after its producer."""
     text = "g (float[2] x) => (float[2] d) { d = Add(b, b) b = Neg(x) }"
     assert len(guarded(tmp_path, model(text)).graph.node) == 2
 

@@ -74,7 +74,7 @@ def test_no_pass_changes_the_value_it_is_given(tmp_path: Path) -> None:
 
 
 def test_each_pass_leaves_its_mark(tmp_path: Path) -> None:
-    """Each pass has its effect: sizes are fixed, ifs fold, shapes are known."""
+    """Each pass has its effect: sizes are fixed, constant branches fold, shapes are known."""
     path = save(tmp_path)
     with TrialChild(path, 60.0) as child:
         resolved = resolve(open_model(guard(read_file(path)), child), Fixed({"N": 2}))

@@ -152,7 +152,7 @@ def test_shapes_have_bounds() -> None:
 
 @pytest.mark.parametrize("over", [0, 1])
 def test_bytes_have_a_bound(over: int) -> None:
-    """A tensor of exactly 2**60 bytes passes; one byte per row more is refused."""
+    """A tensor of exactly 2**60 bytes is accepted; a larger one is refused."""
     most = int(MAX_BYTES)
     found = shape_fault((most >> 30, 2**30 + over))
     assert found == (f"tensor 't' takes more than {most:,} bytes" if over else "")

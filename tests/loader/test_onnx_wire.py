@@ -204,7 +204,7 @@ def _is_repeated(found: Any) -> bool:
 
 
 def test_nested_types_are_one_or_two_fields() -> None:
-    """Sequence and optional types have one field, map types two, sparse types a tensor's."""
+    """Sequence and optional types have one field, map types two; sparse types match dense ones."""
     for kind in (onnx.TypeProto.Sequence, onnx.TypeProto.Optional):
         assert [found.number for found in kind.DESCRIPTOR.fields] == [1]
     assert set(protobuf_wire._FIELDS["Nested"]) == {1, 2}

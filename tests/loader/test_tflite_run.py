@@ -96,7 +96,7 @@ def made_up(numbers: np.random.Generator, shape: Any, dtype: Any) -> Any:
 
 
 def compare(path: Path, *, runs: int = 5, steps: int = 0, seed: int = 0) -> None:
-    """Compare both on the same inputs: integers differ by at most `steps`, floats hardly."""
+    """Compare both: integers may differ by `steps`, floats by a tenth of an 8-bit step."""
     reference, program = Reference(path), Program(path)
     numbers = np.random.default_rng(seed)
     for _ in range(runs):

@@ -179,7 +179,7 @@ def flattening() -> G:
 
 
 def test_sizes_computed_of_sizes_are_followed(tmp_path: Path) -> None:
-    """A computed target shape, as converters write `reshape(x, (batch, -1))`, is followed."""
+    """A reshape target that the model computes, as for `reshape(x, (batch, -1))`, is resolved."""
     path = write_tflite(tmp_path / "flat.tflite", flattening())
     assert tflite.read(path, shapes={"in": (3, 5, 4)}).tensors["out"].shape == (3, 20)
     # The stored 1x1 is wrong even for the stored input.

@@ -124,7 +124,7 @@ def holdings(graphs: list[Tenant]) -> dict[str, int]:
 @pytest.mark.parametrize("off", [-64, 0, 64])
 @pytest.mark.parametrize("wrong", [SCRATCH, PERSISTENT], ids=["scratch", "persistent"])
 def test_one_wrong_offset_is_found(wrong: GraphOption, off: int) -> None:
-    """A pool that overlaps memory of another graph is refused when it is set."""
+    """A pool that overlaps memory of another graph is reported as X5 or X8 when it is set."""
     arena = Arena()
     arena.cut(4096)
     make = lpai.Context.create_from_binary

@@ -130,7 +130,7 @@ def buffers(**changed: PlacedBuffer) -> CompiledGraph:
     ],
 )
 def test_places(graph: CompiledGraph, wanted: str) -> None:
-    """A buffer must be in a planned pool, inside it, aligned, and end with the graph's steps."""
+    """A buffer must lie inside a planned pool, be aligned, and die by the graph's last step."""
     found = fault(graph)
     assert wanted in found
     assert bool(found) == bool(wanted)

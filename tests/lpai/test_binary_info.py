@@ -120,7 +120,7 @@ def test_every_type_has_an_answer() -> None:
 
 @pytest.mark.parametrize("io", list(Io))
 def test_our_part_has_pools_and_places(io: Io) -> None:
-    """The part of qnnmem lists pool sizes and tensor offsets; shared constants count once."""
+    """Pool sizes and tensor offsets are listed under qnnmem's key; shared constants count once."""
     given = context(io)
     ours = described(given)["qnnmem"]
     graph, places = ours["graphs"][0], given.graphs[0].places()

@@ -54,7 +54,7 @@ def test_every_constant_of_the_c_is_in_the_python_or_is_the_custom_option() -> N
     names = set(re.findall(r"\bQNN_[A-Z0-9_]+\b", re.sub(r"/\*.*?\*/", "", together("c"))))
     python = set(re.findall(r"\bQNN_[A-Z0-9_]+\b", together("py")))
     hidden = {name for name in names - python if not name.endswith("_OPTION_CUSTOM")}
-    # Two constants type the interface tables; Python returns or raises the others.
+    # Two constants are the type of the interface tables; Python returns or raises the others.
     assert hidden == {
         *("QNN_INTERFACE_VER_TYPE", "QNN_SYSTEM_INTERFACE_VER_TYPE"),
         *("QNN_SUCCESS", "QNN_GRAPH_ERROR_EARLY_TERMINATION"),

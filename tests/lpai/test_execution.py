@@ -389,7 +389,7 @@ def test_states_may_change_places(bench: Any, tmp_path: Path) -> None:
 
 
 def test_a_failed_execution_is_one_code_and_no_stranger(bench: Any, tmp_path: Path) -> None:
-    """An index out of range fails with code 1100; the changed state is no further finding."""
+    """An index out of range fails with code 1100 and gives no finding about the state."""
     nodes = [
         bench.node("Add", ["h", "x"], ["a"]),
         bench.node("Neg", ["a"], ["n"]),

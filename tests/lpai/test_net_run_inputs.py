@@ -76,7 +76,7 @@ def test_a_later_line_with_another_order_is_warned_of_once(tmp_path: Path) -> No
 
 
 def test_carriage_returns_are_taken_off_with_a_word(tmp_path: Path) -> None:
-    """Carriage returns are removed, with one warning that the vendor's tool would not."""
+    """Carriage returns are removed with one warning, since the vendor's tool keeps them."""
     found, warnings = files_and_warnings("1\r\n2\r\n", tmp_path, "x")
     assert found == [{"x": "1"}, {"x": "2"}]
     assert len(warnings) == 1

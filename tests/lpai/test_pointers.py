@@ -115,7 +115,7 @@ def test_freed_memory_cannot_be_handed_over(pointer: Pointer) -> None:
 
 
 def test_a_view_outlives_the_buffer_and_its_heap() -> None:
-    """A view keeps its block and the block's heap type known."""
+    """A view keeps its block allocated, and the heap's memory type stays known."""
     view = lpai.Heap(MemType.LLC).allocate(256).view[64:]
     gc.collect()
     lease = ClientBuffer(view)

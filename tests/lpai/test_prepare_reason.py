@@ -52,7 +52,7 @@ def looping(path: Path) -> Path:
 def test_a_crash_of_the_quantized_model_names_the_operator(
     allow_float: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A crash after quantization names the float loop; with `allow_float` it names the crash."""
+    """If the quantized model crashes, the error names the loop; with `allow_float`, the crash."""
     path = looping(tmp_path / "loop.onnx")
 
     def crash(path: Path, **_: object) -> None:

@@ -628,7 +628,7 @@ def test_a_too_old_operator_set_is_named(tmp_path: Path, mode: int, opset: int, 
 
 
 def test_a_buffer_in_a_branch_is_refused(tmp_path: Path) -> None:
-    """A Buffer in a branch is refused, since its state would advance only at times."""
+    """A Buffer in a branch is refused, since its state would advance only sometimes."""
     node = buffer("x", "t", buffer_size=2, buffer_dim=0)
     then = helper.make_graph([node], "then", [], [info("t", None)])
     other = helper.make_graph(

@@ -503,7 +503,7 @@ def test_advice_takes_no_time_that_the_work_needs(
 def test_a_child_that_ends_while_it_looks_for_advice_has_done_its_work(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If the child ends during these trials, the quantized model is still written."""
+    """If the child ends while it tries wider types, the quantized model is still written."""
     monkeypatch.setattr(ChildProcess, "receive", receive_no_advice(ChildProcess.receive))
     out = tmp_path / "out.onnx"
     assert quantize_model(fading(tmp_path), out, bits=8).tried == ()

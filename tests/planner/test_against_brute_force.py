@@ -161,7 +161,7 @@ def test_a_hurried_planner_claims_nothing_false() -> None:
 
 
 def test_capacities_are_answered_as_brute_force_does() -> None:
-    """The planner returns a plan exactly when one exists; otherwise it proves the refusal."""
+    """The planner returns a plan exactly when one exists; otherwise it proves that none does."""
     for rng, buffers in cases(7, 250):
         least = optimum(buffers)
         for capacity in {least, max(0, least - 1), least + rng.randint(0, 5)}:
@@ -187,7 +187,7 @@ def test_blockers_cannot_fit_together() -> None:
 
 
 def test_every_blocker_found_by_search_is_needed() -> None:
-    """If only a search finds the blockers, the rest fits once any one of them is left out."""
+    """Blockers that only a search finds fit once any one of them is left out."""
     seen = 0
     for _, buffers in cases(9, 400):
         least = optimum(buffers)

@@ -103,7 +103,7 @@ def test_every_order_is_a_permutation(seed: int) -> None:
 @pytest.mark.parametrize("looks", [0, 1, 300, 10**9])
 @pytest.mark.parametrize("seed", range(6))
 def test_placing_by_birth_is_legal_however_little_it_may_look(seed: int, looks: int) -> None:
-    """Once its lookups are used up, placing by birth stacks buffers on top, which stays legal."""
+    """Placing by birth stays legal with few lookups: it stacks the remaining buffers on top."""
     problem = random_problem(seed, 120)
     instance = arrange(problem)
     for best_fit in (False, True):

@@ -56,14 +56,14 @@ def autoencoder() -> Model:
 
 @pytest.mark.parametrize(("rows", "need"), [(KEYWORDS, 16_000), (AUTOENCODER, 768)])
 def test_the_planner_reaches_the_compilers_number(rows: list[Row], need: int) -> None:
-    """Keyword spotting plans to 16,000 bytes and anomaly detection to 768, both proven minimal."""
+    """The keyword spotter needs 16,000 bytes and the anomaly detector 768, both proven minimal."""
     plan = plan_problem(problem(rows))
     assert isinstance(plan, Plan)
     assert (plan.peak, plan.optimal) == (need, True)
 
 
 def test_the_lifetimes_of_the_chain_are_those_of_the_vector() -> None:
-    """The model itself also plans to 768 bytes with IO in scratch, with the known lifetimes."""
+    """The model itself needs 768 bytes with IO in scratch, and its lifetimes are the known ones."""
     plan = plan_model(autoencoder())
     assert (plan.scratch_bytes, plan.scratch.optimal) == (768, True)
     spans = {b.name: (b.live.lower, b.live.upper - 1) for b in plan.buffers}

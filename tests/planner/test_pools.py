@@ -350,7 +350,7 @@ def test_a_scratch_budget_is_judged(have: int, fits: bool) -> None:
     ("which", "need"), [(Pool.IO, 256), (Pool.CONSTANTS, 1000), (Pool.PERSISTENT, 0)]
 )
 def test_other_budgets_are_judged(which: Pool, need: int) -> None:
-    """IO, constants and persistent budgets fit at exactly the need; a miss names tensors."""
+    """IO, constants and persistent budgets fit at exactly the need; a smaller one names tensors."""
     options = PoolOptions(io=Io.OUTSIDE)
     (enough,) = plan_model(CHAIN, options, budget={which: Bytes(need)}).budgets
     assert (enough.fits, enough.need, enough.blockers) == (True, need, ())
@@ -399,7 +399,7 @@ def test_a_buffer_list_keeps_the_alignment_of_the_file() -> None:
 
 
 def test_an_alignment_asked_for_is_combined_with_that_of_the_file() -> None:
-    """A requested alignment combines with the file's: starts satisfy both, sizes the request."""
+    """A requested alignment adds to the file's: starts obey both, sizes only the requested one."""
     found = plan_model(listed(("a", 5, 0, 2, 6), ("b", 9, 0, 2, 1)), PoolOptions(align=Align(4)))
     assert {b.name: (b.size, b.align) for b in found.scratch.problem.buffers} == {
         "a": (8, 12),
@@ -417,7 +417,7 @@ def test_a_buffer_list_is_all_scratch() -> None:
 
 @pytest.mark.parametrize(("have", "fits"), [(9, False), (10, True), (99, True)])
 def test_a_capacity_for_a_buffer_list_is_a_yes_or_no_question(have: int, fits: bool) -> None:
-    """A scratch budget for a buffer list answers yes at exactly the need and no one byte below."""
+    """A scratch budget for a buffer list fits at exactly the need and not one byte below."""
     found = plan_model(
         listed(("a", 4, 0, 2, 1), ("b", 6, 1, 3, 1), ("c", 1, 5, 6, 1)),
         budget={Pool.SCRATCH: Bytes(have)},
