@@ -108,7 +108,7 @@ def _changed(
         made = onnx.ModelProto.FromString(inline(there, plain.SerializeToString()))
         keep_order(plain, made)
         yield "replaced", made
-    random = Random(-seed - 1)  # noqa: S311 - graphs, not secrets
+    random = Random(-seed - 1)  # noqa: S311 - reproducible, not secret
     steps = len(graph.model.ops)
     for _ in range(_REDOS if graph.is_whole and steps > 1 else 0):
         before = random.randrange(1, steps)

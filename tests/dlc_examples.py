@@ -225,7 +225,7 @@ MODELS: dict[str, Callable[[], onnx.ModelProto]] = {
 def provider_session(model: bytes | Path, folder: Path, more: dict[str, str] | None = None) -> None:
     """Make the real library write its parts of a model as DLC files into a folder."""
     import onnxruntime
-    import onnxruntime_qnn  # type: ignore[import-not-found, unused-ignore]  # not everywhere
+    import onnxruntime_qnn  # type: ignore[import-not-found, unused-ignore]  # optional
 
     library = Path(onnxruntime_qnn.__file__).parent
     provider = "QNNExecutionProvider"

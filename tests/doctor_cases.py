@@ -19,7 +19,7 @@ from qnnmem.results.incident import Incident
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "benchmarks"))
 
-from doctor_log import Noise  # noqa: E402 - the generator lies beside the benchmarks
+from doctor_log import Noise  # noqa: E402 - the generator is in benchmarks/
 
 LOGS = ROOT / "src" / "qnnmem" / "doctor" / "kb" / "stored_logs"
 CLASSES = ("cause", "memory_only", "no", "healthy")

@@ -35,7 +35,7 @@ class Hostile:
     """A connection that misbehaves as its seed selects."""
 
     def __init__(self, path: Path, seed: int) -> None:
-        self._random = random.Random(seed)  # noqa: S311  # to be repeated, not to be secret
+        self._random = random.Random(seed)  # noqa: S311 - reproducible, not secret
         self._room = numpy.zeros(1 << 16, numpy.uint8)
         self._line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._line.settimeout(_WAIT_S)

@@ -148,7 +148,7 @@ def put(header: dict[str, Any], place: tuple[Any, ...], value: Any, *, gone: boo
 
 def mutated(binary: bytes, seed: int) -> list[bytes]:
     """Return a conversation with a random fault."""
-    chance = random.Random(seed)  # noqa: S311  to be repeated, not to be secret
+    chance = random.Random(seed)  # noqa: S311 - reproducible, not secret
     turns = conversation(binary)
     for _ in range(chance.choice((1, 1, 1, 2, 3))):
         turn = chance.choice((0, 1, 2, 2, 2, 2))

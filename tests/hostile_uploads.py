@@ -64,7 +64,7 @@ class HostileCase:
 
 def cases(count: int, seed: int) -> list[HostileCase]:
     """Return this many cases, of all kinds in turn; the same seed gives the same cases."""
-    dice = random.Random(seed)  # noqa: S311  not for secrets
+    dice = random.Random(seed)  # noqa: S311 - reproducible, not secret
     makers = (_wrong, _named, _bomb, _declared, _slow, _multipart, _cut, _believed, _http, _deep)
     return [makers[at % len(makers)](dice) for at in range(count)]
 

@@ -54,7 +54,7 @@ class FixKiller:
 
     def kill(self, kills: int, seed: int) -> KillCount:
         """Kill this many runs; after every few, an undisturbed run must give the same files."""
-        chance = random.Random(seed)  # noqa: S311 - moments, not secrets
+        chance = random.Random(seed)  # noqa: S311 - reproducible, not secret
         faults: list[str] = []
         killed = 0
         for number in range(kills):

@@ -79,7 +79,7 @@ def one_run(program: Path, binary: Path, way: tuple[str, ...], delay_s: float) -
 
 def problems(count: int, seed: int, folder: Path, program: Path) -> Iterator[str]:
     """Yield what is leaked or not reported."""
-    chance = random.Random(seed)  # noqa: S311  # to be repeated, not to be secret
+    chance = random.Random(seed)  # noqa: S311 - reproducible, not secret
     binary = folder / "counter.bin"
     binary.write_bytes(one_graph())
     temporary = folder / "temporary"

@@ -399,7 +399,7 @@ def tried(knowledge: Knowledge, names: Sequence[str], count: int, seed: int) -> 
     """Yield failure logs in each format; the verdicts must equal those on the plain log."""
     logs = failing_logs()
     for name in names:
-        draw = random.Random(f"{name} {seed}")  # noqa: S311 - to be drawn again
+        draw = random.Random(f"{name} {seed}")  # noqa: S311 - reproducible, not secret
         for log in draw.sample(logs, count):
             expected = verdicts(_PLAIN(log.lines, "E"), knowledge)
             said = verdicts(FORMATS[name](log.lines, "E"), knowledge)
@@ -414,7 +414,7 @@ def healthy(
     for name in names:
         if name in FAILING_ONLY:
             continue
-        draw = random.Random(f"{name} {seed}")  # noqa: S311 - to be drawn again
+        draw = random.Random(f"{name} {seed}")  # noqa: S311 - reproducible, not secret
         for log in draw.sample(logs, count):
             said = verdicts(FORMATS[name](log.lines, "I"), knowledge)
             yield Rendered(name, log.id, said, frozenset())

@@ -214,7 +214,7 @@ RARE = (branch, loop, called)
 
 def random_model(seed: int) -> onnx.ModelProto:
     """Return a valid random model; the same seed gives the same model."""
-    random = Random(seed)  # noqa: S311  a seed is wanted
+    random = Random(seed)  # noqa: S311 - reproducible, not secret
     maker = Maker(random)
     inputs = {f"x{n}": (1, CHANNELS, 5 + n, 6) for n in range(random.choice((1, 1, 2)))}
     maker.shapes.update(inputs)

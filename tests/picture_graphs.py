@@ -273,7 +273,7 @@ _MOST_PIXELS, _MOST_CHANNELS = 900, 24
 
 def make(seed: int, more: Sequence[Growth] = ()) -> onnx.ModelProto:
     """Return the graph of a seed; `more` adds further types of nodes."""
-    random = Random(seed)  # noqa: S311 - graphs, not secrets
+    random = Random(seed)  # noqa: S311 - reproducible, not secret
     grown = Growing(random, numpy.random.default_rng(seed))
     x = Picture("x", random.randint(1, 4), random.randint(7, 20), random.randint(7, 20))
     first, made = x, [x]
@@ -347,7 +347,7 @@ def cut_and_compare(seed: int) -> tuple[list[float], int]:
     """Return the gaps of all cuts of one graph, and the number of refused cuts."""
     model = make(seed)
     graph = TiledGraph.of(shaped(model))
-    random = Random(-seed - 1)  # noqa: S311 - as above
+    random = Random(-seed - 1)  # noqa: S311 - reproducible, not secret
     bander, gaps, refused = Bander(graph), [], 0
     shape = tuple(size.dim_value for size in model.graph.input[0].type.tensor_type.shape.dim)
     values = numpy.random.default_rng(seed).standard_normal(shape).astype(numpy.float32)

@@ -47,7 +47,7 @@ def published() -> Iterator[tuple[str, Problem]]:
 
 def _cut_rectangle(seed: int) -> Problem:
     """Return buffers that fill a rectangle of time and address without a gap."""
-    draw = random.Random(f"rectangle {seed}")  # noqa: S311 - to be repeated
+    draw = random.Random(f"rectangle {seed}")  # noqa: S311 - reproducible, not secret
     pieces = [(0, 60 + 9 * seed, 0, 64 * (70 + 12 * seed))]
     while len(pieces) < 60 + 12 * seed:
         start, end, low, high = pieces.pop(draw.randrange(len(pieces)))
@@ -67,7 +67,7 @@ def _cut_rectangle(seed: int) -> Problem:
 
 def _scattered(seed: int, count: int, aligns: tuple[int, ...]) -> Problem:
     """Return buffers of random sizes and lifetimes."""
-    draw = random.Random(f"scattered {seed} {len(aligns)}")  # noqa: S311 - to be repeated
+    draw = random.Random(f"scattered {seed} {len(aligns)}")  # noqa: S311 - reproducible, not secret
     made = []
     for i in range(count):
         start = draw.randrange(count)

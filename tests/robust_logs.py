@@ -119,7 +119,7 @@ VARIATIONS: dict[str, Callable[[str, random.Random], str]] = {
 
 
 def _drawing(seed: int) -> random.Random:
-    return random.Random(seed)  # noqa: S311 - to be drawn again, not to be secret
+    return random.Random(seed)  # noqa: S311 - reproducible, not secret
 
 
 def varied(lines: Lines, seed: int) -> tuple[str, bytes]:

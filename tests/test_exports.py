@@ -51,7 +51,7 @@ def test_no_import_replaces_a_public_name() -> None:
 def test_an_unknown_name_is_an_attribute_error() -> None:
     """An unknown name of the package raises AttributeError."""
     with pytest.raises(AttributeError, match="no attribute 'nonsense'"):
-        qnnmem.nonsense  # noqa: B018 - looking is the test
+        qnnmem.nonsense  # noqa: B018 - the lookup is tested
 
 
 @pytest.mark.parametrize("name", qnnmem.__all__)

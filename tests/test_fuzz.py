@@ -57,7 +57,7 @@ def run(tmp_path: Path, code: str, **more: object) -> End:
     """Return the end of a reader that runs this code."""
 
     def reader(path: Path) -> None:
-        exec(code, {"path": path})  # noqa: S102  our own words
+        exec(code, {"path": path})  # noqa: S102 - code from this file
 
     case = Case("test", 0, "test", ("@test", "a.bin"), {"a.bin": b"data", **more})  # type: ignore[dict-item]
     return Runner(tmp_path, {"@test": reader}).one(case)

@@ -34,7 +34,7 @@ class T:
 
 
 @dataclass(frozen=True)
-class O:  # noqa: E742 - short, because graphs below are written with it
+class O:  # noqa: E742 - short, for the many graphs below
     """An operator to write; `options` are its option fields by slot."""
 
     type: str

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes  # noqa: TID251  the structs of the vendor's reader
+import ctypes  # noqa: TID251 - structs of the vendor's reader
 from pathlib import Path
 from typing import Any
 

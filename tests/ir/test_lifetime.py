@@ -237,7 +237,7 @@ def test_another_width_applies_to_floats_only(dtype: DType, bits: int | None, si
 
 def random_model(seed: int) -> Model:
     """Return a model of up to ten ops with random operands, effects and outputs."""
-    rng = random.Random(seed)  # noqa: S311 - reproducible cases, no secrets
+    rng = random.Random(seed)  # noqa: S311 - reproducible, not secret
     known, ops = ["x", "z"], []
     for k in range(rng.randint(1, 10)):
         reads = rng.sample(known, min(len(known), rng.randint(1, 3)))

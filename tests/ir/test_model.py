@@ -20,7 +20,7 @@ def chain(*names: str) -> Model:
 def test_tensors_cannot_be_changed_through_the_model() -> None:
     """The model's mapping of tensors is read-only."""
     with pytest.raises(TypeError):
-        chain("a").tensors["b"] = Tensor("b", DType.UINT8, (1,))  # type: ignore[index] # the point
+        chain("a").tensors["b"] = Tensor("b", DType.UINT8, (1,))  # type: ignore[index]  # tested
 
 
 def test_tensors_are_copied_from_the_caller() -> None:

@@ -213,7 +213,7 @@ def test_damaged_files_are_refused_or_read(tmp_path: Path) -> None:
     """500 damaged buffer lists each end in buffers or in LoadError, all within 60 seconds."""
     rows = (f"b{row},{row - 2},{row + 9},{row * 7},64,{row}\n" for row in range(12))
     content = ("id,lower,upper,size,alignment,offset\n" + "".join(rows)).encode()
-    chance = random.Random(7)  # noqa: S311 - damage must repeat
+    chance = random.Random(7)  # noqa: S311 - reproducible, not secret
     began = time.monotonic()
     for _ in range(500):
         with suppress(LoadError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
-from ctypes import pointer, sizeof  # noqa: TID251  structs as the library fills them
+from ctypes import pointer, sizeof  # noqa: TID251 - structs that the library fills
 from pathlib import Path
 from typing import Any
 
@@ -178,7 +178,7 @@ def test_a_float_file_is_refused_by_lpai(tmp_path: Path) -> None:
 @pytest.mark.parametrize("seed", range(12))
 def test_damaged_files_get_one_sentence(seed: int, tmp_path: Path) -> None:
     """A damaged DLC is planned or refused in one line, without a traceback."""
-    rng = random.Random(seed)  # noqa: S311  reproducible, not secret
+    rng = random.Random(seed)  # noqa: S311 - reproducible, not secret
     data = bytearray((FILES / "quantized8.dlc").read_bytes())
     if seed % 3 == 0:
         del data[rng.randrange(64, len(data)) :]

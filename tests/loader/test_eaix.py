@@ -338,7 +338,7 @@ def mutate(content: bytes, chance: random.Random) -> bytes:
 def test_damaged_reports_are_refused_or_read(tmp_path: Path, make: Any) -> None:
     """200 damaged reports each end in a model or in LoadError, all within 60 seconds."""
     content = json.dumps(make()).encode()
-    chance = random.Random(3)  # noqa: S311 - damage must repeat
+    chance = random.Random(3)  # noqa: S311 - reproducible, not secret
     began = time.monotonic()
     for _ in range(200):
         with suppress(LoadError):

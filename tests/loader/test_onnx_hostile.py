@@ -231,7 +231,7 @@ def mutate(blob: bytes, chance: random.Random) -> bytes:
 
 def test_mutated_bytes_are_parsed_or_refused(tmp_path: Path) -> None:
     """Each of 600 mutated files ends in a model or in one line of LoadError."""
-    chance = random.Random(7)  # noqa: S311  a seed, no secret
+    chance = random.Random(7)  # noqa: S311 - reproducible, not secret
     blob, path = small().SerializeToString(), tmp_path / "model.onnx"
     refused = []
     for _ in range(600):
@@ -246,7 +246,7 @@ def test_mutated_bytes_are_parsed_or_refused(tmp_path: Path) -> None:
 
 def test_mutated_names_are_read_or_refused(tmp_path: Path) -> None:
     """Each of 12 models with a changed letter is read or refused in one line."""
-    chance = random.Random(11)  # noqa: S311  a seed, no secret
+    chance = random.Random(11)  # noqa: S311 - reproducible, not secret
     path, sentences = tmp_path / "model.onnx", []
     blob = small().SerializeToString()
     letters = [at for at in range(len(blob)) if chr(blob[at]).isalpha()]

@@ -35,7 +35,7 @@ def test_a_proposed_argument_can_be_pasted(
     found = re.search(r"e\.g\. with (.*)$", str(refused.value))
     assert found
     assert argument in (None, found[1])
-    assert qnnmem.load(path, **eval(f"dict({found[1]})")).inputs == ("x",)  # noqa: S307 - ours
+    assert qnnmem.load(path, **eval(f"dict({found[1]})")).inputs == ("x",)  # noqa: S307 - trusted text
 
 
 def test_settings_of_one_kind_are_one_argument() -> None:

@@ -523,7 +523,7 @@ def test_damaged_files_are_refused_or_read(tmp_path: Path, sample: str) -> None:
     """200 damaged files each end in a model or in LoadError, all within 60 seconds."""
     made = globals()[sample]()
     content = tflite_bytes(*(made if isinstance(made, tuple) else (made,)))
-    chance = random.Random(sample)  # noqa: S311 - damage must repeat
+    chance = random.Random(sample)  # noqa: S311 - reproducible, not secret
     path = tmp_path / "damaged.tflite"
     began = time.monotonic()
     for _ in range(200):

@@ -516,7 +516,7 @@ def test_floats_with_quantized_weights_are_refused(tmp_path: Path) -> None:
 
 def test_damaged_files_are_refused_or_run(tmp_path: Path) -> None:
     """A file with random bytes changed gives a model or a QnnMemError, never another error."""
-    chooser = random.Random(7)  # noqa: S311 - damage must repeat
+    chooser = random.Random(7)  # noqa: S311 - reproducible, not secret
     names = sorted(CASES)
     for _ in range(300):
         content = bytearray(tflite_bytes(CASES[chooser.choice(names)][0]))

@@ -60,7 +60,7 @@ def sections(data: bytes) -> list[tuple[int, int, int, int, int, int]]:
 @pytest.mark.parametrize("seed", range(40))
 def test_what_is_read_is_what_was_written(seed: int) -> None:
     """Graphs with bodies, views, states, windows and constants read back equal."""
-    context = random_context(random.Random(seed))  # noqa: S311  wanted: repeat this
+    context = random_context(random.Random(seed))  # noqa: S311 - reproducible, not secret
     assert unpack(packed(context)) == context
 
 

@@ -87,7 +87,7 @@ def test_damaged_files_give_findings_or_a_sentence(
     outcomes = set()
     for seed in range(ROUNDS):
         target = tool if victim == "tool" else lpai
-        target.write_bytes(damage(texts[victim], random.Random(seed)))  # noqa: S311 - no secret
+        target.write_bytes(damage(texts[victim], random.Random(seed)))  # noqa: S311 - reproducible, not secret
         report = lint_files([tool])
         outcomes.add((bool(report.unreadable), bool(report.findings)))
         assert all(finding.sentence and finding.cure for finding in report.findings)
@@ -104,7 +104,7 @@ def test_lint_finds_what_reading_refuses(tmp_path: Path) -> None:
     tool, lpai = tmp_path / PAIR.tool_name, tmp_path / PAIR.lpai_name
     refused = 0
     for seed in range(ROUNDS):
-        dice = random.Random(seed)  # noqa: S311 - no secret
+        dice = random.Random(seed)  # noqa: S311 - reproducible, not secret
         tool.write_bytes(damage_values(PAIR.tool_text, dice))
         lpai.write_bytes(damage_values(PAIR.lpai_text, dice))
         if refusal(read_run_config, tool):

@@ -528,7 +528,7 @@ class Draft:
 def test_random_models_run_bit_for_bit(bench: Any) -> None:
     """Random models with random options compute the same bits as plain runs."""
     for seed in range(60):
-        rng = random.Random(seed)  # noqa: S311 - cases, no secrets
+        rng = random.Random(seed)  # noqa: S311 - reproducible, not secret
         draft = Draft(bench, rng)
         proto = draft.proto()
         options = {"inplace": rng.random() < 0.6, "reorder": rng.random() < 0.3}

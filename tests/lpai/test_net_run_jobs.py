@@ -15,7 +15,7 @@ LINES = [{"x": Path(str(n))} for n in range(3)]
 def numbers(num: int | None = None, duration: float | None = None) -> list[int]:
     """Return the lines that run, with a clock that ticks once per reading."""
     ticks = count()
-    clock = lambda: float(next(ticks))  # noqa: E731 - a clock in one line
+    clock = lambda: float(next(ticks))  # noqa: E731 - a one-line clock
     found = list(schedule(LINES, num, duration, clock))
     assert [number for number, _ in found] == list(range(len(found)))
     return [int(str(files["x"])) for _, files in found]

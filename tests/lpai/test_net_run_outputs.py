@@ -70,5 +70,5 @@ def test_a_file_in_the_way_is_an_error_in_words(tmp_path: Path) -> None:
 def test_a_failed_write_leaves_nothing_behind(tmp_path: Path) -> None:
     """A failed write leaves no file."""
     with pytest.raises(TypeError):
-        write_whole(tmp_path / "x", "no bytes")  # type: ignore[arg-type] # what is tested
+        write_whole(tmp_path / "x", "no bytes")  # type: ignore[arg-type]  # tested
     assert list(tmp_path.iterdir()) == []

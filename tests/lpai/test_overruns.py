@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes  # noqa: TID251 - what applications hand over
+import ctypes  # noqa: TID251 - the client passes ctypes values
 from collections.abc import Callable
 from typing import Any
 

@@ -116,7 +116,7 @@ class Machine:
 @given(st.integers(0, 10**9))
 def test_plans_have_no_collisions(seed: int) -> None:
     """A plan by qnnmem has no collisions, which a byte-by-byte simulation confirms."""
-    graph = random_graph(random.Random(seed))  # noqa: S311 - cases, no secrets
+    graph = random_graph(random.Random(seed))  # noqa: S311 - reproducible, not secret
     assert list(collisions(graph)) == []
     assert Machine(graph).run() == set()
 
@@ -125,7 +125,7 @@ def test_plans_have_no_collisions(seed: int) -> None:
 @given(st.integers(0, 10**9))
 def test_moved_buffers_are_judged_like_the_byte_machine_does(seed: int) -> None:
     """A plan with one moved buffer collides exactly if the simulation loses a byte."""
-    rng = random.Random(seed)  # noqa: S311 - as above
+    rng = random.Random(seed)  # noqa: S311 - reproducible, not secret
     graph = random_graph(rng)
     inside = [b for b in graph.buffers if b.pool is Pool.SCRATCH]
     if inside:

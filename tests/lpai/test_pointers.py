@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-import ctypes  # noqa: TID251 - what applications hand over
+import ctypes  # noqa: TID251 - the client passes ctypes values
 import gc
 import pickle
 from collections.abc import Callable

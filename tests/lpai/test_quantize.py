@@ -417,7 +417,7 @@ def test_results_are_frozen() -> None:
     """The scales in a result are read-only."""
     result = QuantizeResult((), 1, False, None, {"x": Quant(1.0, 0)})
     with pytest.raises(TypeError):
-        result.io["x"] = Quant(2.0, 0)  # type: ignore[index]  # that is the point
+        result.io["x"] = Quant(2.0, 0)  # type: ignore[index]  # tested
 
 
 def test_calibration_data_sets_the_ranges(tmp_path: Path) -> None:

@@ -60,7 +60,7 @@ def random_buffers(rng: random.Random, most: int = 6) -> tuple[Buffer, ...]:
 def cases(seed: int, count: int) -> Iterator[tuple[random.Random, tuple[Buffer, ...]]]:
     """Yield seeded cases, each with its own random generator for further choices."""
     for number in range(few(count)):
-        rng = random.Random(f"{seed}/{number}")  # noqa: S311 - reproducible cases, no secrets
+        rng = random.Random(f"{seed}/{number}")  # noqa: S311 - reproducible, not secret
         yield rng, random_buffers(rng)
 
 

@@ -15,7 +15,7 @@ from qnnmem.units import Align, Bytes, Offset, Step
 
 def random_problem(seed: int, count: int = 40) -> Problem:
     """Return random buffers with mixed alignments, odd sizes, and short and long lifetimes."""
-    rng = random.Random(seed)  # noqa: S311 - reproducible cases, no secrets
+    rng = random.Random(seed)  # noqa: S311 - reproducible, not secret
     buffers = []
     for k in range(count):
         lower = rng.randint(0, 30)

@@ -42,7 +42,7 @@ def model(
 
 def random_model(seed: int, ops: int, views: float = 0.2, states: int = 0) -> Model:
     """Return a model with random operands, results, effects, states and sizes."""
-    rng = random.Random(seed)  # noqa: S311 - reproducible cases, no secrets
+    rng = random.Random(seed)  # noqa: S311 - reproducible, not secret
     inputs = [f"in{i}" for i in range(rng.randint(1, 2))]
     state = [f"state{i}" for i in range(states)]
     known, made = list(inputs), []
@@ -97,7 +97,7 @@ def fewest(m: Model, align: int = 64) -> int:
 
 def wide_model(seed: int) -> Model:
     """Return a model of 9 to 13 ops with odd sizes; the last op reads every unused result."""
-    rng = random.Random(seed)  # noqa: S311 - reproducible cases, no secrets
+    rng = random.Random(seed)  # noqa: S311 - reproducible, not secret
     sizes, made, used = {"x": rng.randint(1, 20)}, [], set()
     for number in range(8 + seed % 5):
         reads = set(rng.choices(list(sizes), k=rng.choice((1, 1, 2))))

@@ -37,7 +37,7 @@ class Case:
 
 def make_case(seed: int) -> Case:
     """Return a random graph of up to 12 nodes with random options."""
-    rng = random.Random(seed)  # noqa: S311 - reproducible cases, no secrets
+    rng = random.Random(seed)  # noqa: S311 - reproducible, not secret
     case = Case(inputs=[f"in{i}" for i in range(rng.randint(1, 4))])
     sizes = (16, 16, 40, 160, 250, 1000)
 
@@ -244,7 +244,7 @@ def judged() -> list[Judged]:
     found = []
     for seed in range(SEEDS):
         case = make_case(seed)
-        model = as_model(case, random.Random(seed))  # noqa: S311 - reproducible cases
+        model = as_model(case, random.Random(seed))  # noqa: S311 - reproducible, not secret
         plan = plan_model(model, options_of(case))
         order = [int(op.name[2:]) for op in plan.model.ops]
         assert is_valid(case, order), seed
@@ -287,7 +287,7 @@ def test_a_model_with_bodies_has_an_upper_bound() -> None:
     )
     for seed in range(50):
         case = make_case(seed)
-        model = as_model(case, random.Random(seed))  # noqa: S311 - reproducible cases
+        model = as_model(case, random.Random(seed))  # noqa: S311 - reproducible, not secret
         ops = (replace(model.ops[0], effect=Effect.COMPUTE, bodies=(body,)), *model.ops[1:])
         plan = plan_model(replace(model, ops=ops), options_of(case))
         assert plan.proof in (ProofScope.UPPER_BOUND, ProofScope.ESTIMATE)

@@ -35,7 +35,7 @@ def ask(capacity: int, *buffers: Buffer) -> Plan | Infeasible:
 
 def crowd(seed: int, count: int) -> tuple[Buffer, ...]:
     """Return random buffers with mixed alignments, too many to pack well by luck."""
-    rng = random.Random(seed)  # noqa: S311 - reproducible cases, no secrets
+    rng = random.Random(seed)  # noqa: S311 - reproducible, not secret
     rows = []
     for k in range(count):
         lower = rng.randint(0, count // 2)

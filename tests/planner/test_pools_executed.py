@@ -98,7 +98,7 @@ class Machine:
 @given(st.integers(0, 10**9))
 def test_every_value_is_still_there_when_it_is_read(seed: int) -> None:
     """With any options, every tensor, state and output still holds its value when it is read."""
-    rng = random.Random(seed)  # noqa: S311 - reproducible cases, no secrets
+    rng = random.Random(seed)  # noqa: S311 - reproducible, not secret
     model = random_model(rng)
     plan = plan_model(model, random_options(rng, model), time_limit=1.0)
     assert verify(plan.scratch) is None
@@ -109,7 +109,7 @@ def test_every_value_is_still_there_when_it_is_read(seed: int) -> None:
 @given(st.integers(0, 10**9))
 def test_buffers_stay_inside_their_pools(seed: int) -> None:
     """Every buffer is aligned, holds all its tensors and ends within its pool."""
-    rng = random.Random(seed)  # noqa: S311 - reproducible cases, no secrets
+    rng = random.Random(seed)  # noqa: S311 - reproducible, not secret
     model = random_model(rng)
     plan = plan_model(model, random_options(rng, model), time_limit=1.0)
     for buffer in plan.buffers:

@@ -78,7 +78,7 @@ def problem(
     shape: Callable[[int, random.Random], Rows], n: int, aligns: tuple[int, ...] = (1,)
 ) -> Problem:
     """Return a problem with the buffers of this shape."""
-    rng = random.Random(n)  # noqa: S311 - variety, not secrecy
+    rng = random.Random(n)  # noqa: S311 - reproducible, not secret
     return Problem(
         tuple(
             Buffer(str(k), Bytes(size), Span(Step(a), Step(b)), Align(rng.choice(aligns)))
@@ -259,7 +259,7 @@ main()
 
 def test_an_interrupt_ends_the_search_soon(tmp_path: Path) -> None:
     """Ctrl-C ends a ten-hour search soon, with exit code 130 and no traceback."""
-    rng = random.Random(3)  # noqa: S311 - variety, not secrecy
+    rng = random.Random(3)  # noqa: S311 - reproducible, not secret
     rows = [(a := rng.randrange(300), a + 1 + rng.randrange(90)) for _ in range(1500)]
     file = tmp_path / "hard.csv"
     lines = [f"b{k},{a},{b},{rng.randrange(1, 9999)}" for k, (a, b) in enumerate(rows)]

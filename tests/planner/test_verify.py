@@ -103,7 +103,7 @@ def test_empty_buffers_collide_with_nothing() -> None:
 
 def test_random_plans_get_the_verdict_of_a_byte_by_byte_check() -> None:
     """On 3,000 random plans, the verifier agrees with a byte-by-byte check."""
-    rng = random.Random(5)  # noqa: S311 - reproducible cases, no secrets
+    rng = random.Random(5)  # noqa: S311 - reproducible, not secret
     verdicts = {True: 0, False: 0}
     for _ in range(3000):
         pairs = []
