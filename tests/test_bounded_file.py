@@ -40,7 +40,7 @@ def test_a_file_that_grows_is_cut(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
 
 def test_what_is_no_ordinary_file_is_refused(tmp_path: Path) -> None:
-    """Each type of irregular file is refused by name, and a pipe does not block."""
+    """Each type of irregular file is refused with its own reason, and a pipe does not block."""
     assert refused(tmp_path / "missing").endswith("no such file")
     assert "is a folder; give the model file in it" in refused(tmp_path)
     (tmp_path / "empty").write_bytes(b"")
@@ -68,7 +68,7 @@ def test_a_pipe_in_place_of_a_file_does_not_block(tmp_path: Path) -> None:
 
 
 def test_reasons_are_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The message includes the system's reason, or that memory is short."""
+    """The message includes the system's reason, or says that memory is short."""
     with pytest.raises(LoadError, match=r"cannot be read \(is a directory\)"):
         read_head(tmp_path, 1)
 

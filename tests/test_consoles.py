@@ -57,7 +57,7 @@ def test_a_console_block_shows_what_its_commands_say(
 
 
 def test_few_blocks_are_left_out() -> None:
-    """Only installation and remote workers need an index; every other block runs here."""
+    """Only installation and remote workers need a package index; every other block runs here."""
     needs = {name: {b.needs for b in consoles.blocks(page)} for name, page in PAGES.items()}
     assert {name for name, found in needs.items() if "index" in found} == {
         *("README.md", "docs/how-to/install.md", "docs/how-to/red-pull-request.md"),

@@ -180,7 +180,7 @@ def test_the_page_about_installing_knows_every_extra() -> None:
 
 
 def test_no_page_names_the_package_as_if_an_index_had_it() -> None:
-    """Each install command on a page names its source, since no index has the package."""
+    """Each install command on a page names its source, since no package index has qnnmem."""
     bare = re.compile(r"pip install [\"']?qnnmem(?!\[[\w,]+\] @)")
     pages = [page for page in PAGES if page.name != "CHANGELOG.md"]  # a record stays as it was
     assert [page.name for page in pages if bare.search(page.read_text("utf-8"))] == []

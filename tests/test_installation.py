@@ -101,7 +101,7 @@ def test_an_environment_without_pip_is_left_to_uv(installed: Any, tmp_path: Path
 def test_a_pip_of_another_python_is_not_named(
     installed: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """If `pip` belongs to another Python, the command uses `python -m pip`."""
+    """If the `pip` on the path belongs to another Python, the command uses `python -m pip`."""
     installed("")
     monkeypatch.setattr(shutil, "which", lambda _name: "/usr/bin/pip")
     assert command_for("htp") == f"{sys.executable} -m pip install 'qnnmem[htp]'"

@@ -35,14 +35,14 @@ def test_a_spectrum_is_one_sided_unless_told_otherwise(
 
 
 def test_what_is_executed_says_the_default(tmp_path: Path) -> None:
-    """The executable graph states the default explicitly, so a run gives the planned shapes."""
+    """The executable graph states the default of `onesided`, so a run gives the planned shapes."""
     text = f"g (float[1,64,1] x) => (float[a,b,c,d] y) {{ {STEP} y = STFT (x, step, , length) }}"
     node = next(n for n in executable(save(tmp_path, text)).graph.node if n.op_type == "STFT")
     assert [(a.name, a.i) for a in node.attribute] == [("onesided", 1)]
 
 
 def test_the_default_holds_in_a_branch_too(tmp_path: Path) -> None:
-    """The default applies inside a branch too."""
+    """The default of `onesided` applies inside a branch too."""
     branch = f"{{ {STEP} a = STFT (x, step, , length) }}"
     other = f"{{ {STEP} b = STFT <onesided = 1> (x, step, , length) }}"
     text = (

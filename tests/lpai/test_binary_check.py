@@ -147,7 +147,7 @@ def test_the_caller_chooses_the_code(malformed: int) -> None:
 
 @pytest.mark.parametrize("length", [0, 1, 7, 8, 63, 64, 100, 160, 500, len(SOUND) - 1])
 def test_a_file_that_was_cut_off_is_refused(length: int) -> None:
-    """A binary that is cut off anywhere is refused."""
+    """A binary that ends early is refused, wherever it was cut."""
     assert refusal(SOUND[:length]).code == 5005
 
 

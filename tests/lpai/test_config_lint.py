@@ -238,7 +238,7 @@ def test_a_known_key_in_the_wrong_section_is_an_error(
 
 
 def test_a_repeated_key_is_an_error(tmp_path: Path) -> None:
-    """A repeated key is an error at the second place that names the line of the first."""
+    """A repeated key is an error, reported at the second line with the number of the first."""
     (finding,) = lint_lpai(
         tmp_path, '{"lpai_backend": {\n"target_env": "arm",\n"target_env": "arm"}}'
     )

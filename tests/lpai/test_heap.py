@@ -174,7 +174,7 @@ def test_a_buffer_shows_what_it_is() -> None:
     )
 )
 def test_living_buffers_never_overlap(steps: list[tuple[bool, int, int]]) -> None:
-    """Live buffers never overlap and stay within the heap, in any order of calls."""
+    """In any order of calls, live buffers never overlap and stay within the heap."""
     heap = Heap(MemType.TCM, 2048)
     for free, size, align in steps:
         if free and heap.live:

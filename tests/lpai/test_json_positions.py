@@ -199,6 +199,6 @@ def test_size_is_limited(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["missing.conf", "."])
 def test_what_is_no_file_is_refused(name: str, tmp_path: Path) -> None:
-    """A missing file and a folder raise LoadError."""
+    """A missing file or a folder raises LoadError."""
     with pytest.raises(LoadError):
         read_document(tmp_path / name)

@@ -245,7 +245,7 @@ def test_memory_from_outside_is_what_the_client_says() -> None:
 
 
 def test_the_type_of_the_model_is_compared() -> None:
-    """A binary whose memory type differs from the stated one gets T5, in each direction."""
+    """A binary in memory of another type than stated gets T5, in both directions."""
     make, backend = lpai.Context.create_from_binary, lpai.Backend.create(profile=profile("adsp"))
     wrong = in_heap(lpai.Heap(MemType.DDR))
     assert code_of(lambda: make(backend, wrong, [KEEP, SAID], trusted=True)) == (5010, "T5")

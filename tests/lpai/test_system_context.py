@@ -57,7 +57,7 @@ def test_the_answer_is_the_struct_of_the_version(version: int) -> None:
 
 
 def test_the_answer_has_what_the_c_struct_has() -> None:
-    """The struct holds the same values as the JSON of `inspect`."""
+    """The binary info holds the same values as the JSON of `inspect`."""
     content = bytes(binary())
     info = lpai.SystemContext.create().get_binary_info(content)
     said = binary_info(unpack(content), len(content)).info

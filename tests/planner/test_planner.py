@@ -265,7 +265,7 @@ def test_scaling_everything_scales_the_optimum(buffers: tuple[Buffer, ...], fact
 @settings(max_examples=few(40))
 @given(problems)
 def test_time_backwards_has_the_same_optimum(buffers: tuple[Buffer, ...]) -> None:
-    """Reversing time does not change the least peak."""
+    """Reversing time does not change the least peak of a problem."""
     mirrored = [
         Buffer(b.name, b.size, Span(Step(-b.live.upper), Step(-b.live.lower)), b.align)
         for b in buffers
