@@ -1,7 +1,7 @@
 """The log of the HTP library during a compile or a load, as typed values.
 
-A verbose log has up to a hundred megabytes, but only a few dozen lines matter. `KEYWORDS` selects
-those lines in the raw bytes; `parse_log` reads them.
+A verbose log has up to a hundred megabytes, but only a few dozen relevant lines. `KEYWORDS` selects
+the relevant lines in the raw bytes; `parse_log` reads them.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ def _total(values: Iterable[int]) -> int | None:
 
 
 def host_memory(lines: Iterable[LogLine]) -> bool:
-    """Return True if the log reports that the host ran out of memory or reached its limit."""
+    """Return True if the log reports that the host ran out of memory."""
     return any(refusal.cause is Cause.HOST_MEMORY for refusal in find_refusals(lines))
 
 
@@ -234,10 +234,6 @@ def parse_log(lines: Iterable[LogLine | str]) -> CompileLog:
 _VERSION = re.compile(r"(?:Backend build version: |hexnn_ver_)(v[0-9.]{3,40}[0-9])")
 _OPTION = re.compile(r"Option: (\w{1,60}) = (.{0,60})")
 _TRAFFIC = re.compile(r"\b(spill|fill|write_total|read_total)_bytes=(\d{1,18})")
-_RAM = re.compile(
-    r"^(spillFillBufferSizes|nativeKChannelSize|nativeVChannelSize|isSafeShareIO"
-    r"|graphIOTensorSize|OpDataSize|constSize|DDRTensorSize|SharedWeightSize)=(\d{1,18})"
-)
 _RAM_FIELD = {
     "spillFillBufferSizes": "spill_fill",
     "nativeKChannelSize": "native_k",
@@ -249,6 +245,7 @@ _RAM_FIELD = {
     "DDRTensorSize": "ddr_tensors",
     "SharedWeightSize": "shared_weights",
 }
+_RAM = re.compile(rf"^({'|'.join(_RAM_FIELD)})=(\d{{1,18}})")
 _PD_GRAPH = re.compile(
     r"Context (\d{1,9}) graph (.*) estimated PD size ~.*nonSharedWeight (\d{1,18}) B "
     r"I/O (\d{1,18}) B runlist (\d{1,18}) B spillfill (\d{1,18}) B"

@@ -135,7 +135,7 @@ def admissions(
 def estimated(
     residents: Sequence[Resident], budget: int, estimates: Sequence[PdEstimate]
 ) -> tuple[Admission, ...]:
-    """Return admissions of contexts loaded one at a time, with the library's estimates only."""
+    """Return the admissions of contexts that were loaded one at a time, from estimates only."""
     predicted = one_domain([context.need for context in residents], budget)
     return tuple(
         _admission(guess, None, None, estimate.total, context.need)

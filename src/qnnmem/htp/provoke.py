@@ -204,7 +204,7 @@ def _model(
 
 
 _LINES = 60  # lines in a record
-_WHAT_MATTERS = ("PD", "QnnGraph_finalize done", "terminate called")
+_RELEVANT = ("PD", "QnnGraph_finalize done", "terminate called")
 
 
 @dataclass(frozen=True)
@@ -254,7 +254,7 @@ class LoggedLibrary(LibraryBench):
             log_file=self.log_file,
         )
 
-    def made(self, what: str, model: bytes) -> bytes:
+    def compiled(self, what: str, model: bytes) -> bytes:
         """Return the binary of a model that must compile; raise CannotTell if it does not."""
         result = self.compile(what, model)
         if isinstance(result, CompileFailure):
@@ -276,17 +276,13 @@ class LoggedLibrary(LibraryBench):
         return text
 
 
-def kept_lines(outcome: RequestOutcome, *, said: bool) -> tuple[str, ...]:
-    """Return the last relevant log lines if `said` is true, else none.
-
-    Relevant lines are about errors, process domains and stages.
-    """
-    kept = [line.text for line in outcome.log if said and _matters(line)]
-    return tuple(kept[-_LINES:])
+def relevant_lines(outcome: RequestOutcome) -> tuple[str, ...]:
+    """Return the last log lines about errors, process domains and stages."""
+    return tuple([line.text for line in outcome.log if _matters(line)][-_LINES:])
 
 
 def _matters(line: LogLine) -> bool:
-    return line.level == "E" or any(word in line.text for word in _WHAT_MATTERS)
+    return line.level == "E" or any(word in line.text for word in _RELEVANT)
 
 
 # --- Recipes: inputs to compile or load until the library fails -----------------------------------
@@ -368,18 +364,18 @@ def _of_compile(
     model: bytes,
     tried: Sequence[Attempt],
 ) -> Provoked:
-    failed = isinstance(result, CompileFailure)
+    failure = result if isinstance(result, CompileFailure) else None
     record = record_of(
         kind,
         library.soc,
         library.name,
         "compile",
         tried,
-        result.why if isinstance(result, CompileFailure) else "the model compiled",
+        "the model compiled" if failure is None else failure.why,
         input_name="model.onnx",
-        code=result.code if isinstance(result, CompileFailure) else None,
+        code=None if failure is None else failure.code,
         log=result.log,
-        lines=kept_lines(result.outcome, said=failed),
+        lines=() if failure is None else relevant_lines(result.outcome),
         seconds=result.outcome.seconds,
         peak_rss=result.outcome.peak_rss,
     )
@@ -393,7 +389,7 @@ def _attempt(what: str, result: Compiled | CompileFailure) -> Attempt:
 
 def pd_full(library: LoggedLibrary) -> Provoked:
     """Fill a process domain: load a small binary repeatedly; each context has 1 GiB of inputs."""
-    binary = library.made("a model with 1 GiB of inputs", sliced_inputs(1, 1024))
+    binary = library.compiled("a model with 1 GiB of inputs", sliced_inputs(1, 1024))
     count = pd_budget().value // _GIB + 1
     what = f"{count} contexts of 1 GiB, budget {pd_budget().value:,} bytes"
     loaded = library.load(what, [binary] * count)
@@ -403,7 +399,7 @@ def pd_full(library: LoggedLibrary) -> Provoked:
 
 def bad_binary(library: LoggedLibrary) -> Provoked:
     """Provoke failures with damaged copies of a good binary: all zeros, overwritten, truncated."""
-    good = library.made("a small convolution", small_convolution())
+    good = library.compiled("a small convolution", small_convolution())
     damaged = {
         "the same binary, all zeros": bytes(len(good)),
         "the same binary with zeros in bytes 200 to 300": good[:200] + bytes(100) + good[300:],
@@ -440,7 +436,7 @@ def _of_load(
         input_name="model.bin",
         code=tried[-1].code or None,
         log=loaded.log,
-        lines=kept_lines(outcome, said=True),
+        lines=relevant_lines(outcome),
         seconds=outcome.seconds,
         peak_rss=outcome.peak_rss,
     )

@@ -254,6 +254,16 @@ _UNTOLD = "?"  # for a type that the file does not state
 _UNMAPPED_TYPES = ("bfloat16", "complex64", "complex128", "float8", "string", "uint4", "int4")
 
 
+def _graph_of(model: Path) -> onnx.GraphProto | None:
+    """Return the graph of a model; None if the model cannot be read."""
+    from qnnmem.loader.onnx import read_guarded
+
+    try:
+        return read_guarded(model).proto.graph
+    except LoadError:
+        return None
+
+
 class Described(NamedTuple):
     """Refused nodes with the names that the model uses."""
 
@@ -263,8 +273,6 @@ class Described(NamedTuple):
 
 def described(nodes: Sequence[RefusedNode], model: Path, soc: Soc) -> Described:
     """Return the nodes with names, types, shapes and reasons, if the model is readable."""
-    from qnnmem.loader.onnx import read_guarded
-
     if not nodes:
         return Described(())
     # Without verdicts on nodes, the log is too terse to hold a reason.
@@ -274,9 +282,8 @@ def described(nodes: Sequence[RefusedNode], model: Path, soc: Soc) -> Described:
         else replace(node, reason=meaning(node.line, soc.name))
         for node in nodes
     )
-    try:
-        graph = read_guarded(model).proto.graph
-    except LoadError:
+    graph = _graph_of(model)
+    if graph is None:
         return Described(explained)
     types = _types(graph)
     by_name = {node.name: node for node in graph.node if node.name}
@@ -311,13 +318,8 @@ def with_origins(
 
 def _nameless_kinds(model: Path) -> set[str] | None:
     """Return the types of nodes without a name in a model; None if it cannot be read."""
-    from qnnmem.loader.onnx import read_guarded
-
-    try:
-        nodes = read_guarded(model).proto.graph.node
-    except LoadError:
-        return None
-    return {node.op_type for node in nodes if not node.name}
+    graph = _graph_of(model)
+    return None if graph is None else {node.op_type for node in graph.node if not node.name}
 
 
 def named(
@@ -340,16 +342,12 @@ def named(
 
 def unknown_nodes(sentence: str, model: Path, soc: Soc) -> Described:
     """Return the nodes with an operator or type that ONNX Runtime itself rejects."""
-    from qnnmem.loader.onnx import read_guarded
-
     unknown = unknown_operator(sentence)
     if unknown is None:
         return _of_unknown_type(sentence, model, soc)
     domain, operator = unknown
-    try:
-        nodes = read_guarded(model).proto.graph.node
-    except LoadError:
-        nodes = ()
+    graph = _graph_of(model)
+    nodes = () if graph is None else graph.node
     rejected = [
         RefusedNode(node.name, operator, sentence, index=index)
         for index, node in enumerate(nodes)
@@ -362,14 +360,8 @@ def unknown_nodes(sentence: str, model: Path, soc: Soc) -> Described:
 
 def _of_unknown_type(sentence: str, model: Path, soc: Soc) -> Described:
     """Return the nodes with inputs or outputs of types that ONNX Runtime does not support."""
-    from qnnmem.loader.onnx import read_guarded
-
-    element = unknown_tensors(sentence)
-    if not element:
-        return Described(())
-    try:
-        graph = read_guarded(model).proto.graph
-    except LoadError:
+    element, graph = unknown_tensors(sentence), _graph_of(model)
+    if not element or graph is None:
         return Described(())
     types = _types(graph)
     affected = [

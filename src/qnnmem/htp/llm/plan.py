@@ -148,6 +148,7 @@ def _checked(case: LlmCase) -> LlmCase:
 class _Judged(NamedTuple):
     """Shards with their needs and process domains, and the deciding limit."""
 
+    spans: Sequence[LayerSpan]  # of each shard
     shards: tuple[LlmShard, ...]
     placement: Placement
     fits: bool | None
@@ -181,7 +182,7 @@ def plan_llm(case: LlmCase) -> LlmResult:
         kv_bytes=_computed(token * case.context, "per token, times the context"),
         longest_context=longest_context(case, best),
         spill_fill=_range(sum(s.low.value for s in spills), sum(s.high.value for s in spills)),
-        spill_fill_shared=_range(*_largest_spill(case, best.shards), each),
+        spill_fill_shared=_range(*_largest_spill(case, best.spans), each),
         host_ram=SizeRange(_computed(ram[0], about_ram), _computed(ram[1], about_ram)),
         compile_seconds=_seconds(case, shards),
         origin=case.measured.origin,
@@ -206,13 +207,12 @@ def llm_row(result: LlmResult, setting: dict[str, str | int]) -> LlmRow:
 
 def longest_context(case: LlmCase, best: _Judged) -> int:
     """Return the longest context that is sure to fit in the same shards, by bisection."""
-    parts = [LayerSpan(s.first, s.layers, s.embedding, s.head) for s in best.shards]
     low, high = max(case.ar) + 1, MOST_CONTEXT + 1
-    if not _judged(replace(case, context=low), parts).fits:
+    if not _judged(replace(case, context=low), best.spans).fits:
         return 0
     while high - low > 1:
         middle = (low + high) // 2
-        fits = _judged(replace(case, context=middle), parts).fits
+        fits = _judged(replace(case, context=middle), best.spans).fits
         low, high = (middle, high) if fits else (low, middle)
     return low
 
@@ -273,20 +273,20 @@ def _judged(case: LlmCase, parts: Sequence[LayerSpan]) -> _Judged:
     limits += [("compile limit", "compile_need", limit.value)] if limit else []
     if case.recipe.bits == _FLOAT and case.soc.fp16 is False:
         why = f"floats: {case.soc.name} does not support them"
-        return _Judged(shards, placement, False, why)
+        return _Judged(parts, shards, placement, False, why)
     over = [(n, s, of) for n, key, of in limits for s in shards if getattr(s, key).low.value > of]
     may = [(n, s, of) for n, key, of in limits for s in shards if getattr(s, key).high.value > of]
     if over or not low.fits:
-        return _Judged(shards, placement, False, _why_not(over, low))
+        return _Judged(parts, shards, placement, False, _why_not(over, low))
     if may or not placement.fits:
-        return _Judged(shards, placement, None, _why_not(may, placement))
+        return _Judged(parts, shards, placement, None, _why_not(may, placement))
     why = _untried(case, parts)
     if why or limit is None:
         why = why or f"compile limit: unknown for {case.soc.name}"
-        return _Judged(shards, placement, None, why)
+        return _Judged(parts, shards, placement, None, why)
     needs = [(n, s, getattr(s, key).high.value, of) for n, key, of in limits for s in shards]
     tight = max(needs, key=lambda need: need[2] / need[3])
-    return _Judged(shards, placement, True, _why(*tight))
+    return _Judged(parts, shards, placement, True, _why(*tight))
 
 
 def _why(name: str, shard: LlmShard, need: int, limit: int) -> str:
@@ -397,9 +397,8 @@ def _first(feature: str) -> int:
     return htp_constant(feature, "arch").value
 
 
-def _largest_spill(case: LlmCase, shards: Sequence[LlmShard]) -> tuple[int, int]:
+def _largest_spill(case: LlmCase, parts: Sequence[LayerSpan]) -> tuple[int, int]:
     """Return bounds of the largest spill buffer over all graphs."""
-    parts = [LayerSpan(s.first, s.layers, s.embedding, s.head) for s in shards]
     ranges = [
         rule.spill_range(graph, case.measured) for part in parts for graph in _graphs(case, part)
     ]
@@ -464,6 +463,6 @@ def _computed(value: int, source: str) -> Sourced:
 
 
 def _range(
-    low: int, high: int, source: str = ("a range, because it cannot be predicted exactly")
+    low: int, high: int, source: str = "a range, because it cannot be predicted exactly"
 ) -> SizeRange:
     return SizeRange(_computed(low, source), _computed(high, source))

@@ -1,7 +1,7 @@
-"""Deliberate mistakes with shared memory, tried in the contract and in the library.
+"""Deliberate mistakes with shared memory, made in the emulated backend and in the real library.
 
-The contract is the emulated backend, with a graph that computes nothing. The library is the real
-one for x86; each mistake gets its own process, because some mistakes crash it.
+The graph of the emulated backend computes nothing. The real library for x86 gets a process for each
+mistake, because some mistakes crash it.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from qnnmem.results.qmem import LibraryAnswer, MisuseAnswer
 from qnnmem.units import round_up
 
 _FREE = FreeCall()
-_STRANGE = 7  # a nonzero handle that was never registered; x86 has no valid handles
+_STRANGE = 7  # never registered; the library for x86 has no valid handles
 
 
 class _Stage:
@@ -86,114 +86,87 @@ class _Stage:
         self.graph.execute(self.inputs, self.outputs)
 
 
-def _registered_twice(s: _Stage) -> None:
-    s.register()
-    s.register()
+def _registered_twice(stage: _Stage) -> None:
+    stage.register()
+    stage.register()
 
 
-def _closed_fd(s: _Stage) -> None:
-    s.register(replace(s.place(s.first), fd=-1))
+def _dead_context(stage: _Stage) -> None:
+    stage.context.free()
+    stage.register()
 
 
-def _past_the_end(s: _Stage) -> None:
-    s.register(s.place(s.first, s.buffer.size))
+def _deregistered_twice(stage: _Stage) -> None:
+    handle = stage.register()
+    stage.context.mem_deregister([handle])
+    stage.context.mem_deregister([handle])
 
 
-def _unaligned(s: _Stage) -> None:
-    s.register(s.place(s.first, 4))
+def _deregistered_then_executed(stage: _Stage) -> None:
+    handle = stage.register()
+    stage.context.mem_deregister([handle])
+    stage.give(handle)
 
 
-def _wrong_size(s: _Stage) -> None:
-    s.register(replace(s.place(s.first), total_size=s.buffer.size + PAGE))
+def _other_context(stage: _Stage) -> None:
+    other = HtpClientContext.create_from_binary(stage.backend, stage.path)
+    stage.give(other.mem_register([stage.place(stage.first)])[0])
 
 
-def _wrong_type(s: _Stage) -> None:
-    s.register(replace(s.place(s.first), mem_type=MemRegisterType.DMA_BUF))
+def _freed_while_registered(stage: _Stage) -> None:
+    handle = stage.register()
+    stage.buffer.close()
+    stage.give(handle)
 
 
-def _dead_context(s: _Stage) -> None:
-    s.context.free()
-    s.register()
+def _never_deregistered(stage: _Stage) -> None:
+    stage.register()
+    stage.context.free()
 
 
-def _deregistered_twice(s: _Stage) -> None:
-    handle = s.register()
-    s.context.mem_deregister([handle])
-    s.context.mem_deregister([handle])
+def _short_handle(stage: _Stage) -> None:
+    half = max(1, stage.first.dimensions[-1] // 2)
+    stage.give(stage.register(replace(stage.place(stage.first), dimensions=(half,))))
 
 
-def _deregistered_then_executed(s: _Stage) -> None:
-    handle = s.register()
-    s.context.mem_deregister([handle])
-    s.give(handle)
-
-
-def _other_context(s: _Stage) -> None:
-    other = HtpClientContext.create_from_binary(s.backend, s.path)
-    s.give(other.mem_register([s.place(s.first)])[0])
-
-
-def _freed_while_registered(s: _Stage) -> None:
-    handle = s.register()
-    s.buffer.close()
-    s.give(handle)
-
-
-def _never_deregistered(s: _Stage) -> None:
-    s.register()
-    s.context.free()
-
-
-def _short_handle(s: _Stage) -> None:
-    s.give(s.register(replace(s.place(s.first), dimensions=(max(1, s.first.dimensions[-1] // 2),))))
-
-
-def _short_raw(s: _Stage) -> None:
-    last = s.tensors[-1]
+def _short_raw(stage: _Stage) -> None:
+    last = stage.tensors[-1]
     last.client_buf = bytearray(last.nbytes - 1)
-    s.execute()
+    stage.execute()
 
 
-def _short_size(s: _Stage) -> None:
-    s.first.data_size = s.first.nbytes - 1
-    s.execute()
+def _short_size(stage: _Stage) -> None:
+    stage.first.data_size = stage.first.nbytes - 1
+    stage.execute()
 
 
-def _no_buffer(s: _Stage) -> None:
-    s.first.client_buf = None
-    s.execute()
+def _no_buffer(stage: _Stage) -> None:
+    stage.first.client_buf = None
+    stage.execute()
 
 
-def _no_handle(s: _Stage) -> None:
-    s.give(None)
+def _no_memory_type(stage: _Stage) -> None:
+    stage.first.mem_type = TensorMemType.UNDEFINED
+    stage.execute()
 
 
-def _unknown_handle(s: _Stage) -> None:
-    s.give(7)
+def _overlapping(stage: _Stage) -> None:
+    last = stage.tensors[-1]
+    stage.first.mem_type, stage.first.mem_handle = TensorMemType.MEMHANDLE, stage.register()
+    stage.give(stage.register(stage.place(last, ALIGNMENT)), last)
 
 
-def _no_memory_type(s: _Stage) -> None:
-    s.first.mem_type = TensorMemType.UNDEFINED
-    s.execute()
+def _dead_graph(stage: _Stage) -> None:
+    stage.context.free()
+    stage.execute()
 
 
-def _overlapping(s: _Stage) -> None:
-    last = s.tensors[-1]
-    s.first.mem_type, s.first.mem_handle = TensorMemType.MEMHANDLE, s.register()
-    s.give(s.register(s.place(last, ALIGNMENT)), last)
+def _freed_twice(stage: _Stage) -> None:
+    stage.context.free()
+    stage.context.free()
 
 
-def _dead_graph(s: _Stage) -> None:
-    s.context.free()
-    s.execute()
-
-
-def _freed_twice(s: _Stage) -> None:
-    s.context.free()
-    s.context.free()
-
-
-# The same mistakes as calls of the real library, in the child process
+# The same mistakes as calls to the real library, in the child process.
 
 
 def _total(graph: HtpGraph) -> int:
@@ -218,7 +191,7 @@ def _raw(tensor: TensorInfo, **changes: Any) -> CallTensor:
     return msgspec.structs.replace(plain, **changes)
 
 
-def _handle(number: int | str) -> CallTensor:
+def _handle(number: int) -> CallTensor:
     return CallTensor(int(TensorMemType.MEMHANDLE), handle=number)
 
 
@@ -237,10 +210,6 @@ def _ask_changed(graph: HtpGraph, **changes: Any) -> list[Call]:
     return _ask_execute(graph, _raw(graph.tensors[0], **changes))
 
 
-def _ask_short_size(graph: HtpGraph) -> list[Call]:
-    return _ask_changed(graph, says=graph.tensors[0].nbytes - 1)
-
-
 def _ask_short_raw(graph: HtpGraph) -> list[Call]:
     """Return an execute call with an output buffer that is one byte too short.
 
@@ -250,16 +219,12 @@ def _ask_short_raw(graph: HtpGraph) -> list[Call]:
     return _ask_execute(graph, _raw(last, size=last.nbytes - 1), -1)
 
 
-def _ask_retrieve(graph: HtpGraph) -> list[Call]:
-    return [RetrieveCall(graph.name)]
-
-
 class Misuse(NamedTuple):
-    """A mistake: its description, how to make it in the emulated contract, and the QNN calls."""
+    """A mistake: its description, how to make it in the emulated backend, and the QNN calls."""
 
     what: str
-    make: Callable[[_Stage], None]
-    # By default only the registration: the x86 library refuses it, so later calls have no handle.
+    make: Callable[[_Stage], object]
+    # By default only the registration: the library for x86 refuses it and returns no handle.
     calls: Callable[[HtpGraph], list[Call]] = _ask_register
 
 
@@ -267,26 +232,32 @@ MISUSES: Mapping[str, Misuse] = MappingProxyType(
     {
         "registered-twice": Misuse("registered the same fd and offset twice", _registered_twice),
         "closed-fd": Misuse(
-            "registered a closed fd", _closed_fd, lambda graph: _ask_register(graph, memory="none")
+            "registered a closed fd",
+            lambda stage: stage.register(replace(stage.place(stage.first), fd=-1)),
+            lambda graph: _ask_register(graph, memory="none"),
         ),
         "wrong-offset": Misuse(
             "registered an offset past the end of the buffer",
-            _past_the_end,
+            lambda stage: stage.register(stage.place(stage.first, stage.buffer.size)),
             lambda graph: _ask_register(graph, offset=_total(graph)),
         ),
         "unaligned-offset": Misuse(
             f"registered an offset that is not a multiple of {ALIGNMENT}",
-            _unaligned,
+            lambda stage: stage.register(stage.place(stage.first, 4)),
             lambda graph: _ask_register(graph, offset=4),
         ),
         "wrong-size": Misuse(
             "registered more bytes than the buffer has",
-            _wrong_size,
+            lambda stage: stage.register(
+                replace(stage.place(stage.first), total_size=stage.buffer.size + PAGE)
+            ),
             lambda graph: _ask_register(graph, total_size=_total(graph) + PAGE),
         ),
         "wrong-type": Misuse(
             "registered DMA-BUF memory",
-            _wrong_type,
+            lambda stage: stage.register(
+                replace(stage.place(stage.first), mem_type=MemRegisterType.DMA_BUF)
+            ),
             lambda graph: _ask_register(graph, mem_type=int(MemRegisterType.DMA_BUF)),
         ),
         "dead-context": Misuse(
@@ -312,7 +283,9 @@ MISUSES: Mapping[str, Misuse] = MappingProxyType(
             "executed with a raw output one byte too short", _short_raw, _ask_short_raw
         ),
         "short-size": Misuse(
-            "executed with a dataSize one byte too small", _short_size, _ask_short_size
+            "executed with a dataSize one byte too small",
+            _short_size,
+            lambda graph: _ask_changed(graph, says=graph.tensors[0].nbytes - 1),
         ),
         "no-buffer": Misuse(
             "executed raw without a buffer",
@@ -321,12 +294,12 @@ MISUSES: Mapping[str, Misuse] = MappingProxyType(
         ),
         "no-handle": Misuse(
             "executed as memhandle without a handle",
-            _no_handle,
+            lambda stage: stage.give(None),
             lambda graph: _ask_execute(graph, _handle(0)),
         ),
         "unknown-handle": Misuse(
             "executed with an invented handle",
-            _unknown_handle,
+            lambda stage: stage.give(_STRANGE),
             lambda graph: _ask_execute(graph, _handle(_STRANGE)),
         ),
         "no-memory-type": Misuse(
@@ -338,7 +311,7 @@ MISUSES: Mapping[str, Misuse] = MappingProxyType(
         "dead-graph": Misuse(
             "executed after the context was freed",
             _dead_graph,
-            lambda graph: [*_ask_retrieve(graph), _FREE, *_ask_execute(graph)],
+            lambda graph: [RetrieveCall(graph.name), _FREE, *_ask_execute(graph)],
         ),
         "freed-twice": Misuse("freed a context twice", _freed_twice, lambda _graph: [_FREE, _FREE]),
     }
@@ -354,7 +327,7 @@ def try_misuses(
     deadline: Deadline | None = None,
     progress: Progress | None = None,
 ) -> tuple[MisuseAnswer, ...]:
-    """Return the results of every mistake; without a worker, only those of the contract."""
+    """Return the result of every mistake; without a worker, only in the emulated backend."""
     say, ends = progress or no_progress, deadline or Deadline.after(TIME_LIMIT_S)
     rows = []
     for number, (name, (what, make, calls)) in enumerate(MISUSES.items()):
@@ -388,8 +361,8 @@ def obstacle_to_misuse(graph: HtpGraph) -> str:
     return "" if graph.inputs and graph.outputs else "has no input or no output"
 
 
-def contract_answer(path: Path, name: str, make: Callable[[_Stage], None]) -> tuple[int, Finding]:
-    """Return the code and the finding of a mistake under the emulated contract."""
+def contract_answer(path: Path, name: str, make: Callable[[_Stage], object]) -> tuple[int, Finding]:
+    """Return the code and the finding of a mistake in the emulated backend."""
     with _backend() as backend:
         stage = _Stage(backend, path, name)
         try:
@@ -397,7 +370,9 @@ def contract_answer(path: Path, name: str, make: Callable[[_Stage], None]) -> tu
             code = 0
         except QnnError as error:
             code = error.code
-        finding = backend.findings[0]  # the freed buffer comes before the execution that uses it
+        finding = backend.findings[
+            0
+        ]  # about the freed buffer, not about the execution that uses it
         stage.buffer.close()
     return code, finding
 
@@ -419,15 +394,14 @@ def _compute_nothing(_inputs: Places, _outputs: Places) -> None:
 def _asked(
     path: Path, calls: Iterable[Call], soc_id: int, worker: Worker, ends: Deadline
 ) -> LibraryAnswer:
-    """Return the library's result for the last call."""
+    """Return the result of the last call in the real library."""
     request = CallsRequest([path.absolute()], soc_id, list(calls))
     outcome = worker.ask(request, time_limit_s=ends.left_s)
     if outcome.kind == "crashed" and outcome.signal is not None:
         return LibraryAnswer(signal=outcome.signal)
     if outcome.kind == "timeout":
-        raise not_in_time(
-            path, (f"the calls in the library did not finish within {ends.limit_s:g} s")
-        )
+        what = f"the calls in the library did not finish within {ends.limit_s:g} s"
+        raise not_in_time(path, what)
     if not outcome.is_done:
         raise CannotTell(f"the calls in the library failed: {outcome.sentence[:300]}")
     return LibraryAnswer(outcome.result(CallsReply).codes[-1])
