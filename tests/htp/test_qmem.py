@@ -29,10 +29,10 @@ from qnnmem.htp.qmem.table import (
     COMBINATIONS,
     QmemTable,
     advise,
-    made_up_inputs,
     measure_copy,
     qmem_of,
     qmem_of_file,
+    random_inputs,
     run_row,
     traps,
 )
@@ -492,10 +492,10 @@ def test_made_up_inputs_have_the_right_size() -> None:
     """Each input gets its bytes, the same for the same seed; whole numbers stay small."""
     whole = structs.replace(tensor("a", 4), data_type=DataType.INT_32)
     real = structs.replace(tensor("b", 2, 3), data_type=DataType.FLOAT_16)
-    inputs = made_up_inputs(replace(graph(), inputs=(whole, real)), 3)
+    inputs = random_inputs(replace(graph(), inputs=(whole, real)), 3)
     assert {name: len(blob) for name, blob in inputs.items()} == {"a": 16, "b": 12}
     assert set(inputs["a"]) <= {0, 1}
-    assert inputs == made_up_inputs(replace(graph(), inputs=(whole, real)), 3)
+    assert inputs == random_inputs(replace(graph(), inputs=(whole, real)), 3)
 
 
 # --- Files ---------------------------------------------------------------------------------------

@@ -83,7 +83,7 @@ def checked(header: dict[str, Any]) -> RequestOutcome | None:
         command = ("far",)
 
         def nonsense(self) -> WorkerError:
-            return WorkerError("nonsense")
+            return WorkerError("invalid_answer")
 
     answer = near._Answer.__new__(near._Answer)
     answer._connection = Pipe()  # type: ignore[assignment]  # all of it that is used
@@ -136,9 +136,9 @@ def test_no_field_of_a_hello_is_trusted(key: str, value: Any) -> None:
     """A limit that is none would end every request at once, or never."""
     connection = Connection.__new__(Connection)
     connection.command, connection._why = ("far",), ""
-    lost = WorkerError("nonsense")
-    connection.nonsense = lambda: lost  # type: ignore[method-assign, assignment, return-value]
-    with pytest.raises(WorkerError, match="nonsense"):
+    lost = WorkerError("invalid_answer")
+    connection.invalid_answer = lambda: lost  # type: ignore[method-assign, assignment, return-value]
+    with pytest.raises(WorkerError, match="invalid_answer"):
         connection._hello(json.dumps({**HELLO, key: value}).encode())
 
 

@@ -129,7 +129,7 @@ def _graph_bill(
 
 
 def _shared_weights(context: HtpContext) -> Sourced | None:
-    """Return the size of the shared weights, counted once: every graph states the same pool."""
+    """Return the size of the shared weights once, because every graph states all of them."""
     stated = [g.shared_weights for g in context.graphs if g.shared_weights is not None]
     if not stated:
         return None
@@ -179,7 +179,7 @@ def total(parts: Iterable[Sourced | None], source: str) -> Sourced | None:
 
 
 def over_graphs(parts: Iterable[Sourced | None]) -> Sourced | None:
-    """Return the sum of a part over all graphs; for a single graph, the part unchanged."""
+    """Return the sum of a part over all graphs; a single graph's part is returned unchanged."""
     values = tuple(parts)
     return values[0] if len(values) == 1 else total(values, "sum over graphs")
 
@@ -225,7 +225,7 @@ def largest_io(context: HtpContext) -> tuple[BillItem, ...]:
 
 
 def true_vtcm(context: HtpContext, graph: HtpGraph, soc: Soc | None) -> Sourced | None:
-    """Return a graph's VTCM size: as stored, or the SoC's largest if none may have been set."""
+    """Return a graph's VTCM: the stored size, or the SoC's largest if none may have been set."""
     largest_size = None if soc is None else soc.vtcm_bytes
     if graph.vtcm is None:
         return largest_size
@@ -305,7 +305,7 @@ def logged_pd(name: str, vtcm: Sourced | None, log: CompileLog) -> SizeRange | N
 def context_pd(
     graphs: tuple[GraphBill, ...], shared: Sourced | None, log: CompileLog
 ) -> SizeRange | None:
-    """Return how much the loader reserves for a context: exact from a load log, else a range.
+    """Return the bytes that the loader reserves for a context, as a range unless a log has them.
 
     The loader reserves memory for every graph, including VTCM and IO. It rounds up the shared
     weights in the same way as the weights of a graph.
@@ -348,7 +348,7 @@ def find_traps(
 ) -> Iterator[Trap]:
     """Yield a warning about each misleading number in a context's bill, most important first.
 
-    `vtcm` is the true VTCM use of the graph that needs the most.
+    `vtcm` is the largest VTCM size of all graphs.
     """
     if soc is None:
         option = flag(Setting("soc"))

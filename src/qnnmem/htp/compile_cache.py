@@ -162,7 +162,7 @@ def key_of(digest: str, soc: int, setting: Mapping[str, Any], library: str) -> s
 
 @cache
 def _code() -> str:
-    """Return a hash of this program's code: other versions might word results differently."""
+    """Return a hash of qnnmem's code, because other versions might word results differently."""
     top = Path(__file__).parent
     states = sorted((str(path), path.stat().st_mtime_ns) for path in top.rglob("*.py"))
     return hashlib.sha256(repr(states).encode()).hexdigest()

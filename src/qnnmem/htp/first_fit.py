@@ -10,7 +10,7 @@ EXACT_UP_TO = 12  # number of contexts up to which the best grouping is searched
 
 
 def place(sizes: Sequence[int], budget: int, order: Sequence[int] | None = None) -> Placement:
-    """Return a first-fit placement: each context in the first domain with space, else a new one."""
+    """Place each context in the first domain that has enough space, or else in a new domain."""
     order = tuple(range(len(sizes)) if order is None else order)
     members: list[list[int]] = []
     used: list[int] = []
@@ -34,7 +34,7 @@ def place(sizes: Sequence[int], budget: int, order: Sequence[int] | None = None)
 
 
 def best_order(sizes: Sequence[int], budget: int) -> Placement:
-    """Return a loading order with the fewest domains: exact for few contexts, else largest first.
+    """Return the order that needs the fewest domains; for many contexts, return largest first.
 
     Contexts are ordered group by group. First-fit then needs at most one domain per group, because
     each context fits at least into the domain of its own group.

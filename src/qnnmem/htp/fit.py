@@ -147,7 +147,7 @@ def check_pools(names: Iterable[str]) -> None:
 def limits(
     soc: Soc | None, budgets: Mapping[str, Sourced], compile_limit: Sourced | None = None
 ) -> dict[str, Sourced | None]:
-    """Return every limit by pool: those of the SoC, and those that the user set."""
+    """Return the limits of the SoC and those that the user set, by pool."""
     return {
         "compile": compile_limit or (soc.compile_limit if soc else None),
         "pd": pd_budget(),
@@ -157,7 +157,7 @@ def limits(
 
 
 def exact_range(part: Sourced | None) -> SizeRange | None:
-    """Return a known size as a range with equal ends; None for an unknown size."""
+    """Return a known size as a range with two equal ends; None for an unknown size."""
     return None if part is None else SizeRange(part, part)
 
 
@@ -195,7 +195,7 @@ def fit_bill(bill: Bill, soc: Soc, budgets: Mapping[str, Sourced] | None = None)
 def checks_of(
     bill: Bill, soc: Soc | None, budgets: Mapping[str, Sourced] | None = None
 ) -> tuple[FitCheck, ...]:
-    """Return the check of a bill against each limit; without a SoC, against common limits only."""
+    """Check a bill against each limit; without a SoC, only against limits common to all SoCs."""
     return tuple(_checks(bill, soc, budgets or {}))
 
 
@@ -552,7 +552,7 @@ def _more_vtcm(soc: Soc, options: CompileOptions) -> Iterator[Nearby]:
 
 
 def _less_vtcm(fit: Fit, options: CompileOptions) -> Iterator[Nearby]:
-    """Yield settings with less VTCM: the size that the limit leaves, and half of it.
+    """Yield settings with less VTCM: the size that the limit allows, and half of that size.
 
     The limits of RAM and of the process domain include VTCM.
     """
@@ -570,7 +570,7 @@ def _less_vtcm(fit: Fit, options: CompileOptions) -> Iterator[Nearby]:
 
 
 def _smaller_dims(fit: Fit, options: CompileOptions) -> Iterator[Nearby]:
-    """Yield settings with a smaller free dimension: half, and what fits by linear scaling."""
+    """Yield settings with a smaller free dimension: half the size, and the size that should fit."""
     worst = fit.worst
     for name, size in options.dims.items():
         if size < 2 or worst is None:
@@ -586,7 +586,7 @@ def _smaller_dims(fit: Fit, options: CompileOptions) -> Iterator[Nearby]:
 
 
 def _other_soc(fit: Fit, options: CompileOptions, pool: str) -> Iterator[Nearby]:
-    """Yield a setting with the SoC that has enough memory and the nearest Hexagon version."""
+    """Yield a setting with another SoC: enough memory, and the nearest Hexagon version."""
     worst = fit.worst
     need = worst.need.low.value if worst and worst.need else None
     larger = [soc for soc in socs() if soc.has_htp and _has_more(soc, fit.soc, pool, need)]
@@ -658,7 +658,7 @@ class FitWorker:
 
 
 class FitCluster:
-    """Judges a model through tasks for the workers of a cluster."""
+    """Judges a model by tasks on the workers of a cluster."""
 
     def __init__(
         self,
@@ -672,7 +672,7 @@ class FitCluster:
         self._model, self._budgets = ClusterModel(path, executor, answers), budgets
 
     def judge(self, soc: Soc, options: CompileOptions) -> JudgedModel:
-        """Return the verdict of any worker of the cluster."""
+        """Return the verdict for a SoC and settings from any worker of the cluster."""
         arguments = (soc.name, cluster_options(options), dict(self._budgets))
         verdict = self._model.ask(JudgedModel, judge_task, *arguments)
         if verdict.fit.soc != soc:
@@ -688,5 +688,5 @@ class FitCluster:
 def judge_task(
     worker: Worker, model: Path, soc: str, wanted: CompileOptions, budgets: Mapping[str, Sourced]
 ) -> JudgedModel:
-    """Return the verdict for a model; runs on a worker of a cluster."""
+    """Return the verdict for a model; a worker of a cluster calls this."""
     return FitWorker(model, budgets, worker, None).judge(find_soc(soc), wanted)

@@ -26,7 +26,7 @@ Command = tuple[str, ...]
 
 
 def worker_commands() -> tuple[Command, ...]:
-    """Return the commands that start workers, in order; none if this machine's library is used.
+    """Return the commands that start workers; empty if the library of this machine is used.
 
     The environment variable overrides the config file; an empty variable means this machine.
     """
@@ -39,7 +39,7 @@ def worker_commands() -> tuple[Command, ...]:
 
 
 def config_path() -> Path | None:
-    """Return the user's config file. A project's file is never read: it could start any command."""
+    """Return the user's config file; a project's file is not read: it could start any command."""
     base = os.environ.get("APPDATA" if sys.platform == "win32" else "XDG_CONFIG_HOME", "")
     if os.path.isabs(base):  # noqa: PTH117
         return Path(base, "qnnmem", "config.toml")

@@ -19,7 +19,7 @@ from qnnmem.text import printable, quote
 
 
 def find_library() -> Library:
-    """Return the library of the first worker that responds; without workers, this machine's.
+    """Return the library of the first worker that responds; without workers, that of this machine.
 
     Raise NoCompiler if the library is missing, WorkerError if no worker responds.
     """
@@ -94,7 +94,7 @@ _PACKAGES = {
 
 
 def check_started(outcome: RequestOutcome) -> None:
-    """Raise NoCompiler if the library itself failed to start, for any model."""
+    """Raise NoCompiler if the library itself failed to start."""
     if outcome.kind != "refused":
         return
     texts = (outcome.sentence, *(line.text for line in outcome.log))

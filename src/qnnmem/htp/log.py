@@ -50,7 +50,7 @@ class LogLine:
 
 
 def read_line(raw: bytes | str) -> LogLine:
-    """Return a line of the library without the prefixes of loggers."""
+    """Return a log line of the library without the prefixes that loggers add."""
     text = raw.decode("utf-8", "replace") if isinstance(raw, bytes) else raw
     level = ""
     if prefix := _PREFIX.match(text):

@@ -268,7 +268,7 @@ def last_that_meets(
 
 
 def _halfway(good: int, bad: int, count: int) -> int:
-    """Return the next index to try: doubled until a value is too large, then by bisection."""
+    """Return the next index to try: doubled until a value is too large, then bisected."""
     return min(2 * good + 1 if good >= 0 else 0, count - 1) if bad == count else (good + bad) // 2
 
 
@@ -337,7 +337,7 @@ class Identity:
 class Sweep:
     """Compiles points and saves each result before the next compile starts.
 
-    With one compiler, `jobs` is the number of its parallel copies. Several compilers, one for each
+    `jobs` is the number of parallel copies of each compiler. Several compilers, one for each
     worker, are given as a list.
     """
 
@@ -364,7 +364,7 @@ class Sweep:
         self._slots.close()
 
     def table(self, points: Sequence[SweepPoint]) -> tuple[SweepRow, ...]:
-        """Return one row for each point, in order."""
+        """Return one row for each point, in the order of the points."""
         total = len(points)
         if self._slots.count == 1:
             return tuple(self._row(point, total) for point in points)
@@ -452,7 +452,7 @@ _BROKEN = ("crashed", "timeout", "memory")
 
 
 class LibraryCompiler:
-    """Compiles and loads each point; a crash or hang of the library is an outcome too."""
+    """Compiles and loads each point; a crash or a hang of the library is also an outcome."""
 
     def __init__(
         self,
@@ -584,5 +584,5 @@ class ClusterCompiler:
 def compile_task(
     worker: Worker, model: Path, soc: str, base: CompileOptions, point: SweepPoint
 ) -> SweepOutcome:
-    """Return the outcome of a point; runs on a worker of a cluster."""
+    """Return the outcome of a point; a worker of a cluster calls this."""
     return LibraryCompiler(model, find_soc(soc), base, worker=worker).run(point)

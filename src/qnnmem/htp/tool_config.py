@@ -133,7 +133,7 @@ def htp_target(config: HtpToolConfig, graph: str) -> HtpTarget:
 
 
 def _soc(config: HtpToolConfig, notes: list[str]) -> tuple[Soc, int | None]:
-    """Return the SoC; also the default VTCM in MiB if the config names only an architecture."""
+    """Return the SoC, and the default VTCM in MiB if the config names only an architecture."""
     if config.soc_id is not None:
         soc = find_soc(str(config.soc_id))
         if config.arch not in (None, soc.arch):

@@ -134,7 +134,7 @@ class LogTap:
         return self._now.stopped.is_set()
 
     def wait_for_end(self, timeout_s: float) -> None:
-        """Wait until all lines of a request have arrived, or the pipe is closed."""
+        """Wait until all lines of a request have arrived or the pipe is closed."""
         self._now.ended.wait(timeout_s)
 
     def lines(self) -> tuple[LogLine, ...]:
@@ -189,7 +189,7 @@ def _widen(descriptor: int) -> None:
 
 
 def _matching(text: bytes) -> list[bytes]:
-    """Return the lines with a keyword; it is far cheaper to search blocks than single lines."""
+    """Return the lines with a keyword; searching blocks is far cheaper than searching lines."""
     starts = set()
     for word in KEYWORDS:
         at = text.find(word)
@@ -517,9 +517,9 @@ def _sink(path: Path | None) -> Iterator[Callable[[bytes], None]]:
 # --- Several workers that take turns: a lost worker loses no result -------------------------------
 
 
-_MOST_UNMADE = 2  # start failures in a row after which a worker is dropped
-_MOST_LOST = 3  # lost tasks in a row after which a worker is dropped
-_MOST_TRIES = 3  # attempts of one task, before the task is blamed
+_MAX_FAILED_STARTS = 2  # start failures in a row after which a worker is dropped
+_MAX_LOST = 3  # lost tasks in a row after which a worker is dropped
+_MAX_TRIES = 3  # attempts of one task, before the task is blamed
 
 
 class Closable(Protocol):
@@ -538,27 +538,25 @@ T = TypeVar("T")
 class _Slot(Generic[S]):
     """A worker, started at the first use and restarted after it was lost."""
 
-    make: Callable[[], S]
-    made: S | None = None
-    unmade: int = 0  # start failures in a row
-    lost: set[object] = field(
-        default_factory=set
-    )  # tasks that lost the worker since the last success
+    start: Callable[[], S]
+    running: S | None = None
+    failed_starts: int = 0  # in a row
+    lost: set[object] = field(default_factory=set)  # tasks that lost it since the last success
 
     @property
     def is_sound(self) -> bool:
         """True if the worker is worth another try."""
-        return self.unmade < _MOST_UNMADE and len(self.lost) < _MOST_LOST
+        return self.failed_starts < _MAX_FAILED_STARTS and len(self.lost) < _MAX_LOST
 
     def worker(self) -> S:
-        if self.made is None:
-            self.unmade += 1
-            self.made = self.make()
-            self.unmade = 0
-        return self.made
+        if self.running is None:
+            self.failed_starts += 1
+            self.running = self.start()
+            self.failed_starts = 0
+        return self.running
 
     def close(self) -> None:
-        worker, self.made = self.made, None
+        worker, self.running = self.running, None
         if worker is not None:
             worker.close()
 
@@ -566,8 +564,8 @@ class _Slot(Generic[S]):
 class Slots(Generic[S]):
     """Workers for tasks from several threads; each runs one task at a time."""
 
-    def __init__(self, makers: Sequence[Callable[[], S]]) -> None:
-        self._slots = [_Slot(make) for make in makers]
+    def __init__(self, starts: Sequence[Callable[[], S]]) -> None:
+        self._slots = [_Slot(start) for start in starts]
         self._free = list(self._slots)
         self._sound = len(self._slots)
         self._turn = threading.Condition()
@@ -586,13 +584,13 @@ class Slots(Generic[S]):
             try:
                 done = task(slot.worker())
             except WorkerError as exc:
-                if slot.made is not None:  # else the task has not started
+                if slot.running is not None:  # else the task has not started
                     tries += 1
                     slot.lost.add(name)
                 with suppress(Exception):
                     slot.close()
                 self._give_back(slot, exc)
-                if tries >= _MOST_TRIES:
+                if tries >= _MAX_TRIES:
                     raise
             except BaseException:
                 self._give_back(slot)
@@ -614,7 +612,7 @@ class Slots(Generic[S]):
                 self._turn.wait()
             if not self._sound:
                 raise self._why
-            self._free.sort(key=lambda slot: (slot.unmade, len(slot.lost)))
+            self._free.sort(key=lambda slot: (slot.failed_starts, len(slot.lost)))
             return self._free.pop(0)
 
     def _give_back(self, slot: _Slot[S], why: WorkerError | None = None) -> None:

@@ -1,4 +1,4 @@
-"""The description of a context binary in the structs of `QnnSystemContext.h`.
+"""The description of a context binary, in the structs of `QnnSystemContext.h`.
 
 In C these structs belong to a system context and are freed with it. Here each struct knows its
 owner. Reading a struct after its owner was freed is an error, as with any other handle.

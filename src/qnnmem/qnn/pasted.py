@@ -104,7 +104,7 @@ def _numbers(text: str) -> Iterator[str]:
 
 
 def similar_names(text: str, count: int = 3) -> tuple[str, ...]:
-    """Return the names that start with a text or are most similar to it."""
+    """Return the names that start with a text or are similar to it."""
     from difflib import get_close_matches
 
     from qnnmem.qnn.numbers import every_name

@@ -146,7 +146,7 @@ class RegisteredMemory:
         return self._handles[before:]
 
     def deregister(self, handles: Iterable[object]) -> int:
-        """Deregister those of the handles that are registered; return how many were not."""
+        """Deregister every registered handle; return how many handles were not registered."""
         unknown = 0
         for handle in handles:
             if isinstance(handle, MemHandle) and handle in self:
@@ -196,9 +196,9 @@ def tensor_bytes(dimensions: Sequence[int], data_type: int) -> int | None:
 
 
 def mixed_sentence(graph: str, tensors: Sequence[tuple[str, int]], *, is_shared: bool) -> str:
-    """Return a sentence about tensors whose memory type in an execution differs from the prepared.
+    """Return a sentence about tensors that were prepared for another memory type.
 
-    `is_shared` is True if they are executed with memory handles.
+    `is_shared` is True if the execution used memory handles.
     """
     names = ", ".join(quote(name) for name, _ in tensors[:_NAMED])
     more = f" and {len(tensors) - _NAMED:,} more" if len(tensors) > _NAMED else ""

@@ -51,13 +51,13 @@ def find_soc(text: str) -> Soc:
 
 
 def soc_by_id(model_id: int) -> Soc | None:
-    """Return the SoC with an id and the name that the library uses; None if the id is unknown."""
+    """Return the SoC with this id, if possible under the library's name; None for an unknown id."""
     named = [soc for soc in socs() if soc.model_id == model_id]
     return min(named, key=lambda soc: (soc.library_name != soc.name, soc.name), default=None)
 
 
 def any_soc(text: str) -> Soc:
-    """Return the SoC with a name, with or without an HTP; raise UsageError if it is unknown."""
+    """Return the SoC with this name, with or without HTP; raise UsageError for an unknown name."""
     soc = _find(text)
     if soc is None:
         raise _unknown(text)
@@ -87,7 +87,7 @@ def tensor_count_words(count: int) -> str:
 
 
 def limits_of(soc: Soc) -> tuple[tuple[str, Sourced], ...]:
-    """Return, by name, the limits of a SoC that apply to every model."""
+    """Return the limits of a SoC that apply to every model, with their names."""
     named = (
         (f"compile limit of {soc.name}", soc.compile_limit),
         (PD_BUDGET, pd_budget()),
@@ -136,7 +136,7 @@ def _find(text: str) -> Soc | None:
     number = model_id(text)
     if number is not None and (soc := soc_by_id(number)):
         return soc
-    name = meant(text, _spellings())
+    name = soc_named(text, _spellings())
     return None if name is None else next(soc for soc in socs() if soc.name == name)
 
 
@@ -153,7 +153,7 @@ def _unknown(text: str) -> UsageError:
         more = f" and {len(known) - _LISTED} more" if len(known) > _LISTED else ""
         reason = f"{quote(text)} is a Hexagon version, not a SoC"
         return UsageError(reason, cure=f"name a SoC with that Hexagon version: {listed}{more}")
-    close = near(text, _spellings())
+    close = similar_socs(text, _spellings())
     *first, last = close or ("",)
     which = f"{', '.join(first)} or {last}" if first else last
     cure = f"did you mean {which}?" if close else "`qnnmem socs` lists all SoCs"
@@ -235,13 +235,13 @@ def spellings(marketing: Mapping[str, str]) -> Mapping[str, str]:
 
 
 def _derived(sold: str) -> Iterator[str]:
-    """Yield parts of marketing names such as `Snapdragon 855 (SM8150)`."""
+    """Yield the parts of a marketing name that also name the SoC."""
     yield _PARENTHESIS.sub("", sold)
     yield from sold.split(" / ")
 
 
-def meant(text: str, known: Mapping[str, str]) -> str | None:
-    """Return the SoC that a text names unambiguously, else None."""
+def soc_named(text: str, known: Mapping[str, str]) -> str | None:
+    """Return the name of the SoC that a text names unambiguously, else None."""
     text = text[:_LONGEST].strip()
     if name := known.get(plain(text)):
         return name
@@ -264,7 +264,7 @@ def hexagon_version(text: str) -> int | None:
     return int(match[1]) if match and not text.isdigit() and text.isascii() else None
 
 
-def near(text: str, known: Mapping[str, str], count: int = 4) -> tuple[str, ...]:
+def similar_socs(text: str, known: Mapping[str, str], count: int = 4) -> tuple[str, ...]:
     """Return SoCs that a mistyped name might mean, the likeliest first."""
     wanted = plain(text[:_LONGEST])
     tiers = (_elsewhere, _mistyped, _partly, _alike) if wanted else ()

@@ -201,13 +201,13 @@ def _feeds(
     graphs: Sequence[HtpGraph], options: NetRunOptions, console: Console
 ) -> dict[str, Sequence[Feed]]:
     """Return functions that read the inputs of each inference, by graph name."""
-    from qnnmem.htp.qmem.table import made_up_inputs
+    from qnnmem.htp.qmem.table import random_inputs
 
     if options.random_inputs is not None:
         seeds = range(options.seed, options.seed + options.random_inputs)
         return {
             graph.name: [
-                partial(lambda g, s: _arrays(g.inputs, made_up_inputs(g, s)), graph, seed)
+                partial(lambda g, s: _arrays(g.inputs, random_inputs(g, s)), graph, seed)
                 for seed in seeds
             ]
             for graph in graphs

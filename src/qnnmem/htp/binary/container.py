@@ -57,7 +57,7 @@ def _part(data: Octets, offset: int, count: int, where: str) -> bytes:
 
 
 def _container_2_3(data: Octets) -> tuple[bytes, int, int]:
-    """Return the metadata, blob offset and blob size of a 2.3 file, whose header has the sizes."""
+    """Return the metadata, blob offset and blob size of a file of format 2.3."""
     size, offset, blob = _PLACES.unpack(_part(data, _START_2_2, _PLACES.size, "the header"))
     _check_metadata_size(size)
     if offset < _START_2_3 + size:
@@ -67,7 +67,7 @@ def _container_2_3(data: Octets) -> tuple[bytes, int, int]:
 
 
 def _container_2_2(data: Octets) -> tuple[bytes, int, int]:
-    """Return metadata, blob offset and blob size of a 2.2 file, whose root table has the offset."""
+    """Return the metadata, blob offset and blob size of a file of format 2.2."""
     flat = FlatBuffer(data[_START_2_2 : _START_2_2 + _FIRST_LOOK])
     field = flat.root("the root table").field(_BLOB_SLOT_2_2, 8, "blob")
     if field is None:
@@ -96,7 +96,7 @@ def _check_end(offset: int, blob: int, file_bytes: int) -> None:
 
 
 def _other_kind(head: bytes) -> str:
-    """Return what a file is that is no readable context binary, as the end of a sentence."""
+    """Return why these first bytes start no readable context binary, as the end of a sentence."""
     if len(head) >= _VERSION.size and head[:4] == b"\0\0\0\2":
         major, minor = _VERSION.unpack_from(head)
         known = " and ".join(f"{a}.{b}" for a, b in _FORMATS)

@@ -67,7 +67,7 @@ class HtpGraph(GraphRam):
 
     @property
     def tensors(self) -> tuple[TensorInfo, ...]:
-        """Inputs, then outputs."""
+        """All inputs, then all outputs."""
         return self.inputs + self.outputs
 
     @property

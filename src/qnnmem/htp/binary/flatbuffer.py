@@ -29,7 +29,7 @@ class FlatBuffer:
     """A FlatBuffer: bytes that start with the offset of the root table."""
 
     def __init__(self, data: Octets, budget: int | None = None, *, sizes: bool = True) -> None:
-        """Wrap a buffer; `most` limits the bytes read, for buffers that hold mostly other data.
+        """Wrap a buffer; `limit` limits the bytes read, for buffers that hold mostly other data.
 
         Without `sizes` a field can lie outside its table's stated size, as in ExecuTorch files.
         """
@@ -54,15 +54,15 @@ class FlatBuffer:
         self._charge(size, where)
         return Table(self, position, size, vtable, vtable_size, where)
 
-    def vector(self, position: int, width: int, most: int, where: str) -> tuple[int, int]:
-        """Return where the elements of the vector listed at `position` start, and their number.
+    def vector(self, position: int, width: int, limit: int, where: str) -> tuple[int, int]:
+        """Return the start and the number of elements of the vector that `position` refers to.
 
-        Raise Damaged if there are more than `most` elements, if they lie outside the buffer, or if
+        Raise Damaged if there are more than `limit` elements, if they lie outside the buffer, or if
         their bytes exceed the budget for all reads.
         """
         start, count = self.extent(position, width, where)
-        if count > most:
-            raise Damaged(f"{where} has {count:,} entries, more than {most:,}")
+        if count > limit:
+            raise Damaged(f"{where} has {count:,} entries, more than {limit:,}")
         self._charge(count * width, where)
         return start, count
 
@@ -95,7 +95,7 @@ class FlatBuffer:
         return number
 
     def target(self, position: int, where: str) -> int:
-        """Return the position to which the offset at `position` leads."""
+        """Return the position that the offset stored at `position` points to."""
         target = position + self._number(_U32, position, where)
         if target == position:
             raise Damaged(f"{where} is an offset of 0")
@@ -149,19 +149,19 @@ class Table:
         return None if at is None else self.flat.unpack(layout, at, self._at(name))
 
     def table(self, slot: int, name: str) -> Table | None:
-        """Return the table that a field (for a union, its value) refers to; None if absent."""
+        """Return the table that a field refers to; None if the field is absent."""
         at = self.field(slot, 4, name)
         if at is None:
             return None
         return self._entry(at, self._at(name))
 
-    def tables(self, slot: int, name: str, most: int) -> tuple[Table, ...]:
-        """Return a vector of at most `most` tables."""
+    def tables(self, slot: int, name: str, limit: int) -> tuple[Table, ...]:
+        """Return a vector of at limit `limit` tables."""
         at = self.field(slot, 4, name)
         if at is None:
             return ()
         where = self._at(name)
-        start, count = self.flat.vector(at, 4, most, where)
+        start, count = self.flat.vector(at, 4, limit, where)
         return tuple(self._entry(start + 4 * n, f"{where}[{n}]") for n in range(count))
 
     def text(self, slot: int, name: str) -> str:
@@ -169,12 +169,12 @@ class Table:
         octets = self.octets(slot, name, MAX_TEXT) or b""
         return octets.decode("utf-8", "backslashreplace")
 
-    def octets(self, slot: int, name: str, most: int) -> bytes | None:
-        """Return a vector of at most `most` bytes."""
+    def octets(self, slot: int, name: str, limit: int) -> bytes | None:
+        """Return a vector of at limit `limit` bytes."""
         at = self.field(slot, 4, name)
         if at is None:
             return None
-        start, count = self.flat.vector(at, 1, most, self._at(name))
+        start, count = self.flat.vector(at, 1, limit, self._at(name))
         return self.flat.octets(start, count)
 
     def extent(self, slot: int, name: str) -> tuple[int, int] | None:
@@ -182,12 +182,12 @@ class Table:
         at = self.field(slot, 4, name)
         return None if at is None else self.flat.extent(at, 1, self._at(name))
 
-    def numbers(self, slot: int, name: str, most: int, kind: str = "I") -> tuple[int, ...]:
-        """Return a vector of at most `most` numbers, by default unsigned 32-bit."""
+    def numbers(self, slot: int, name: str, limit: int, kind: str = "I") -> tuple[int, ...]:
+        """Return a vector of at limit `limit` numbers, by default unsigned 32-bit."""
         at = self.field(slot, 4, name)
         if at is None:
             return ()
-        start, count = self.flat.vector(at, struct.calcsize(f"<{kind}"), most, self._at(name))
+        start, count = self.flat.vector(at, struct.calcsize(f"<{kind}"), limit, self._at(name))
         return self.flat.unpack(struct.Struct(f"<{count}{kind}"), start, self._at(name))
 
     def field(self, slot: int, width: int, name: str) -> int | None:

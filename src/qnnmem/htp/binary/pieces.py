@@ -30,7 +30,7 @@ class Piece:
 
     @classmethod
     def whole(cls, file: Path, name: str) -> Piece:
-        """Return a piece that is a whole file; raise LoadError unless it is a regular file."""
+        """Return a piece that covers a whole file; raise LoadError unless the file is regular."""
         return cls(file, 0, regular_size(file), name)
 
     def head(self, count: int) -> bytes:
@@ -135,7 +135,7 @@ def _start(piece: Piece) -> tuple[str, int]:
 
 
 def distinct(pieces: Iterable[Piece]) -> dict[tuple[Path, int, int], int]:
-    """Return a number for each piece: pieces of equal content have the same number."""
+    """Number the pieces; pieces with equal content get the same number."""
     numbers: dict[tuple[Path, int, int], int] = {}
     sizes: dict[int, list[Piece]] = {}
     contents: dict[str, int] = {}

@@ -44,7 +44,7 @@ E = TypeVar("E", bound=IntEnum)
 def read_context(path: Path | str) -> HtpContext:
     """Return the description in a context binary; its code and weights are not read.
 
-    For an ONNX model with an EPContext node, read the context binary that it embeds or names.
+    For an ONNX model with an EPContext node, the binary is the one that the model embeds or names.
     """
     return read_piece(binary_at(Path(path)))
 
@@ -55,7 +55,7 @@ def describe_binary(path: Path | str) -> HtpContext:
 
 
 def binary_at(path: Path) -> Piece:
-    """Return the context binary that a file is, embeds or names."""
+    """Return the context binary of a file: the file, a part of it, or a file that it names."""
     whole, kind = Piece.whole(path, str(path)), kind_of_file(path)
     if kind.name == "dlc":
         raise NotCompiled(path, "is a DLC, which is not compiled")
@@ -66,13 +66,13 @@ def binary_at(path: Path) -> Piece:
 
 
 def read_piece(piece: Piece, backends: tuple[int, ...] = (HTP_BACKEND,)) -> HtpContext:
-    """Return the context of a binary that is a range of a file."""
+    """Return the description in a context binary that is a range of a file."""
     with PieceBytes(piece) as data:
         return _read(data, str(piece.file), backends)
 
 
 def context_from_bytes(data: bytes, name: str) -> HtpContext:
-    """Return the context of a binary in memory; errors call it `name`."""
+    """Return the description in a context binary in memory; errors call the binary `name`."""
     return _read(data, name, (HTP_BACKEND,))
 
 
@@ -224,7 +224,7 @@ def _version_of(outer: Table, known: tuple[int, ...]) -> int:
 
 
 def _first(table: Table) -> Table:
-    """Return the nested table with the fields of the previous version."""
+    """Return the nested table, which has the fields of the previous version."""
     return _needed(table.table(0, "graph"), f"{table.where}.graph")
 
 

@@ -110,7 +110,7 @@ class ArchiveTree:
 
 
 def read_archive(path: Path, scratch: Path, gathered: Gathered) -> None:
-    """Read all relevant members of an archive and add their contents to `found`."""
+    """Read all relevant members of an archive and add their contents to `gathered`."""
     try:
         _check_directory(path)
         with zipfile.ZipFile(path) as archive:
@@ -139,10 +139,12 @@ class _Archive:
     def _kinds(self) -> Iterator[tuple[str, str]]:
         for name, info in self._tree.members.items():
             if info.flag_bits & _ENCRYPTED:
-                self._gathered.leave(name, "an encrypted member is not supported", info.file_size)
+                self._gathered.add_unread(
+                    name, "an encrypted member is not supported", info.file_size
+                )
                 continue
             if info.compress_type not in (_STORED, _DEFLATED):
-                self._gathered.leave(
+                self._gathered.add_unread(
                     name, ("the compression method of a member is not supported"), info.file_size
                 )
                 continue
@@ -160,7 +162,7 @@ class _Archive:
         try:
             if kind in _CONFIGS:
                 _CONFIGS[kind](noted, name, inner)
-                self._gathered.take(inner, name.rpartition("/")[0] or name, _group(name))
+                self._gathered.merge(inner, name.rpartition("/")[0] or name, _group(name))
                 return
             piece = self._tree.piece(name)
             if kind == "htp":
@@ -174,15 +176,15 @@ class _Archive:
             elif kind in ("onnx", "epcontext"):
                 add_epcontext(noted, piece, "", inner)
             else:
-                inner.leave("", f"{KINDS[kind].words} has no bill", piece.size)
+                inner.add_unread("", f"{KINDS[kind].words} has no bill", piece.size)
         except NotCompiled:
-            inner.leave("", "an ONNX model has no memory bill until it is compiled")
+            inner.add_unread("", "an ONNX model has no memory bill until it is compiled")
         except LoadError as exc:
-            inner.leave("", exc.reason)
+            inner.add_unread("", exc.reason)
         except Damaged as exc:  # the other members are still read
             inner = Gathered()
-            inner.leave("", f"the binary is damaged: {exc}")
-        self._gathered.take(inner, name, _group(name))
+            inner.add_unread("", f"the binary is damaged: {exc}")
+        self._gathered.merge(inner, name, _group(name))
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """A context binary in a file, and the names of the parts that use it."""
+    """A context binary in a file, and the names of the parts that use the binary."""
 
     piece: Piece
     used_by: tuple[str, ...] = ()
@@ -57,7 +57,7 @@ class Carrier:
 
 @dataclass(slots=True)
 class Gathered:
-    """Collects what a reader finds; `carrier` then merges uses of the same binary."""
+    """What a reader has found so far; `carrier` merges uses of the same binary."""
 
     payloads: list[Payload] = field(default_factory=list)
     dlcs: list[Piece] = field(default_factory=list)
@@ -69,20 +69,20 @@ class Gathered:
     shares_spill_fill: bool = False
 
     def add(self, piece: Piece, used_by: str, group: str = "") -> int:
-        """Add a use of a context binary and return its index."""
+        """Add a use of a context binary, and return the index of the use."""
         if len(self.payloads) >= MAX_PARTS:
             raise Damaged(f"the file has more than {MAX_PARTS:,} parts")
         self.payloads.append(Payload(piece, (used_by,) if used_by else (), group))
         return len(self.payloads) - 1
 
-    def leave(self, name: str, why: str, size: int = 0) -> None:
-        """Record a part whose memory is unknown."""
+    def add_unread(self, name: str, why: str, size: int = 0) -> None:
+        """Record a part that has no bill, and the reason."""
         if len(self.unread) >= MAX_PARTS:
             raise Damaged(f"the file has more than {MAX_PARTS:,} parts")
         self.unread.append(UnreadPart(name, why, size))
 
-    def take(self, other: Gathered, name: str, group: str = "") -> None:
-        """Merge the results of an archive member, with its name as prefix."""
+    def merge(self, other: Gathered, name: str, group: str = "") -> None:
+        """Add what was found in an archive member, with the member's name as prefix."""
         first = len(self.payloads)
         for payload in other.payloads:
             users = tuple(f"{name}: {user}" for user in payload.used_by) or (name,)

@@ -34,7 +34,7 @@ _NAMED = 4  # parts listed in a message
 
 @dataclass(frozen=True, slots=True)
 class CarriedContext:
-    """A distinct context binary of a deployment file, after reading."""
+    """A context binary of a deployment file, and its description."""
 
     payload: Payload
     context: HtpContext
@@ -152,15 +152,15 @@ def carried_bill(
         bills[number] = bill_of(read.contexts[number].context, soc, log, file=file)
     facts = facts_of(read, bills, chosen)
     traps = tuple(_traps(facts, read, chosen))
-    whole = _together([bills[number] for number in chosen], read, chosen)
+    whole = _combined([bills[number] for number in chosen], read, chosen)
     return replaced(whole, traps=(*whole.traps, *traps), carrier=facts)
 
 
 def _chosen_group(read: ReadCarrier, bills: Sequence[Bill], soc: Soc | None) -> tuple[int, ...]:
     """Return the indexes of the binaries that one device loads.
 
-    These are the binaries without a group, and one group: the largest one made for the SoC, or the
-    largest of all if no group is made for it.
+    These are the binaries without a group, and one group: the largest that was made for the SoC, or
+    else the largest of all.
     """
     groups: dict[str, list[int]] = {}
     for number, carried in enumerate(read.contexts):
@@ -180,7 +180,7 @@ def _chosen_group(read: ReadCarrier, bills: Sequence[Bill], soc: Soc | None) -> 
     return tuple(sorted([*ungrouped, *max(fitting or groups.values(), key=size)]))
 
 
-def _together(bills: Sequence[Bill], read: ReadCarrier, chosen: Sequence[int]) -> Bill:
+def _combined(bills: Sequence[Bill], read: ReadCarrier, chosen: Sequence[int]) -> Bill:
     """Return one bill for several binaries: the sum of each part, but only the largest VTCM."""
     if len(bills) == 1:
         return bills[0]
@@ -214,7 +214,7 @@ def _together(bills: Sequence[Bill], read: ReadCarrier, chosen: Sequence[int]) -
 
 
 def _domain(bills: Sequence[Bill]) -> SizeRange | None:
-    """Return the need in one process domain: of all contexts if they fit, else of the largest."""
+    """Return the need in one domain: of all contexts if they fit, else of the largest."""
     needs = [bill.process_domain for bill in bills]
     known = [need for need in needs if need is not None]
     if len(known) < len(needs):
@@ -341,7 +341,7 @@ def _shared_spill(carrier: Carrier, contexts: Sequence[CarriedContext]) -> Sourc
 
 
 def _state(contexts: Sequence[CarriedContext]) -> Sourced | None:
-    """Return the KV-cache size: for each binary the largest size, as its graphs share the cache."""
+    """Return the size of all KV caches; the graphs of a binary share one cache."""
     graphs = [carried.context.graphs for carried in contexts]
     total_bytes = sum(max(map(kv_bytes, of_binary), default=0) for of_binary in graphs)
     if not total_bytes:

@@ -40,7 +40,7 @@ class FolderTree:
 
 
 def beside(name: str, other: str) -> str:
-    """Return `other` resolved relative to `name`, the file that mentions it."""
+    """Return the name of the file that the file `name` mentions as `other`."""
     parts = [*name.split("/")[:-1], *other.replace("\\", "/").split("/")]
     kept: list[str] = []
     for part in parts:
@@ -52,7 +52,7 @@ def beside(name: str, other: str) -> str:
 
 
 def read_genie(tree: Tree, name: str, gathered: Gathered) -> None:
-    """Add the binaries of every engine of a Genie config to `found`, in load order."""
+    """Add the binaries of every engine of a Genie config to `gathered`, in load order."""
     config = _json(tree.piece(name))
     engines = list(_engines(config, 0))
     if not engines:
@@ -100,23 +100,27 @@ def _engine(tree: Tree, config: str, engine: Mapping[str, Any], gathered: Gather
     if isinstance(extensions, str) and extensions:
         _extensions(tree, beside(config, extensions), numbers, gathered)
     if _table(binary.get("lora")):
-        gathered.leave("LoRA adapters", "LoRA adapters are applied at run time and have no bill")
+        gathered.add_unread(
+            "LoRA adapters", "LoRA adapters are applied at run time and have no bill"
+        )
 
 
 def _binary(tree: Tree, name: str, gathered: Gathered) -> int | None:
     try:
         piece = tree.piece(name)
     except LoadError as exc:
-        gathered.leave(name, f"a file that the config names is missing: {exc.reason}")
+        gathered.add_unread(name, f"a file that the config names is missing: {exc.reason}")
         return None
     if not is_binary(piece):
-        gathered.leave(name, "a file that the config names is not a QNN context binary", piece.size)
+        gathered.add_unread(
+            name, "a file that the config names is not a QNN context binary", piece.size
+        )
         return None
     return gathered.add(piece, "")
 
 
 def _extensions(tree: Tree, name: str, numbers: list[int | None], gathered: Gathered) -> None:
-    """Add as claims the SoC and the Hexagon version that the backend's config file names."""
+    """Add claims for the SoC and the Hexagon version that the backend's config file names."""
     try:
         config = _json(tree.piece(name))
     except LoadError as exc:
@@ -133,7 +137,7 @@ def _extensions(tree: Tree, name: str, numbers: list[int | None], gathered: Gath
 
 
 def read_genai(tree: Tree, name: str, gathered: Gathered) -> None:
-    """Add the contexts of every stage of a GenAI config to `found`."""
+    """Add the contexts of every stage of a GenAI config to `gathered`."""
     config = _json(tree.piece(name))
     model = _table(config.get("model")) if isinstance(config, dict) else {}
     length = model.get("context_length")
@@ -149,9 +153,9 @@ def read_genai(tree: Tree, name: str, gathered: Gathered) -> None:
         try:
             add_epcontext(tree, tree.piece(where), stage, gathered)
         except NotCompiled:
-            gathered.leave(where, "an ONNX model that is not compiled has no bill")
+            gathered.add_unread(where, "an ONNX model that is not compiled has no bill")
         except LoadError as exc:
-            gathered.leave(where, f"a file that the config names cannot be read: {exc.reason}")
+            gathered.add_unread(where, f"a file that the config names cannot be read: {exc.reason}")
 
 
 def _stages(value: Any, depth: int, name: str = "model") -> Iterator[tuple[str, str]]:

@@ -77,12 +77,14 @@ class _Model:
         piece = self._piece.part(start, size, f"offset {start:,} in {self._piece.name}")
         self._pieces.append(piece)
         if maker and maker != _QUALCOMM:
-            self._gathered.leave(piece.name, f"the part is for {quote(maker)} {quote(model)}", size)
+            self._gathered.add_unread(
+                piece.name, f"the part is for {quote(maker)} {quote(model)}", size
+            )
         elif is_binary(piece):
             number = self._gathered.add(piece, name)
             self._gathered.claims.extend(_soc_claim(model, number))
         else:
-            self._gathered.leave(piece.name, "the part is not a QNN context binary", size)
+            self._gathered.add_unread(piece.name, "the part is not a QNN context binary", size)
 
     def _stamp(self) -> tuple[str, str]:
         """Return SoC manufacturer and model from the compiler's stamp; empty if there is none."""
@@ -102,7 +104,7 @@ class _Model:
         return "", ""
 
     def _tensors(self, graph: Table, number: int) -> None:
-        """Add the memory of the interpreter's non-constant tensors to the memory on the host."""
+        """Count the interpreter's non-constant tensors as host memory."""
         total, buffers = 0, self._root.tables(4, "buffers", _TENSORS)
         for row in graph.tables(0, "tensors", _TENSORS):
             index = row.u32(2, "buffer")
@@ -171,9 +173,9 @@ def read_litertlm(piece: Piece, gathered: Gathered) -> None:
             models += 1
             inner = Gathered()
             if read_litert(section, inner):
-                gathered.take(inner, f"section {number}")
+                gathered.merge(inner, f"section {number}")
             else:
-                gathered.leave(
+                gathered.add_unread(
                     section.name, "a TFLite model that is not compiled has no bill", section.size
                 )
         elif kind == _LM_WEIGHTS:

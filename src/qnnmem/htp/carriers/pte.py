@@ -107,13 +107,13 @@ class _Program:
         blob = self._blob(row, name)
         if kind != _QNN:
             why = f"delegate {quote(kind)} plans its own memory"
-            self._gathered.leave(name, why, blob.size)
+            self._gathered.add_unread(name, why, blob.size)
             return
         spec = self._spec(row)
         backend = _HTP if spec is None else _backend(spec)
         if backend in _BACKENDS:
             why = f"the part is for {_BACKENDS[backend]}, not for HTP"
-            self._gathered.leave(name, why, blob.size)
+            self._gathered.add_unread(name, why, blob.size)
             return
         self._unwrap(blob, method, name, spec)
 
@@ -157,7 +157,7 @@ class _Program:
                 "the part has the graph description that ExecuTorch wrote before August "
                 "2025, which qnnmem does not read; export the model again"
             )
-            self._gathered.leave(name, why, blob.size)
+            self._gathered.add_unread(name, why, blob.size)
             return
         inner = [blob]
         if magic == _MAGIC:
@@ -178,11 +178,11 @@ class _Program:
                 return
             if candidate.head(4) == _DLC:
                 self._gathered.dlcs.append(candidate)
-                self._gathered.leave(
+                self._gathered.add_unread(
                     name, "a DLC is compiled on the device and has no bill", candidate.size
                 )
                 return
-        self._gathered.leave(name, "the content is unknown", blob.size)
+        self._gathered.add_unread(name, "the content is unknown", blob.size)
 
     def _buffers(self, plan: Table, method: str) -> None:
         sizes = plan.numbers(8, "non_const_buffer_sizes", MAX_PARTS, "q")[1:]  # the first is unused

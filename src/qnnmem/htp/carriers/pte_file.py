@@ -75,7 +75,7 @@ def _program(context: HtpContext, size: int) -> bytes:
 
 
 def _spec(context: HtpContext) -> bytes:
-    """Return the compile spec: the SoC, and the flag that the program uses a context binary."""
+    """Return the compile spec, which states the SoC and that the program uses a context binary."""
     import flatbuffers
 
     soc = None if context.soc_model is None else soc_by_id(context.soc_model)
@@ -132,7 +132,7 @@ def _value(tensor: TensorInfo, place: int) -> Part:
 
 
 def _table(slots: int, fields: dict[int, Any]) -> Part:
-    """Return a function that writes a table; fields are (kind, number) pairs or such functions."""
+    """Return a function that writes a table; a field is a (kind, number) pair or a function."""
 
     def write(builder: Any) -> int:
         inner = {slot: part(builder) for slot, part in fields.items() if callable(part)}

@@ -104,7 +104,7 @@ def fixed_source(
 
 
 def reading_took_too_long(exc: OutOfTime, ends: Deadline) -> OutOfTime:
-    """Return the same error with the time limit that the user gave."""
+    """Return the error about a slow shape search, with the time limit that the user gave."""
     reason = f"the shapes were not found within {ends.limit_s:g} s"
     cure = ("allow more time with ", Setting("time_limit_s"), ", or set more shapes")
     return OutOfTime(exc.path, reason, cure=cure)

@@ -148,7 +148,7 @@ def missing_in_epcontext(
 
 
 def _is_of(node: onnx.NodeProto, binary: str) -> bool:
-    """Return True if a node runs a graph of this binary; only main nodes contain its file name."""
+    """Return True if a node runs a graph of this binary; only main nodes name the file."""
     attributes = {item.name: item for item in node.attribute}
     if "main_context" in attributes and not attributes["main_context"].i:
         return True
@@ -310,7 +310,7 @@ def failure_sentence(
     decisive: str = "",
     quantized: bool = False,
 ) -> Words:
-    """Return a sentence with the failure, what failed, the number and the cure.
+    """Return a sentence with the failed stage, the cause, the numbers and the cure.
 
     `decisive` is the first log line with the reason. If the model is already `quantized`, the
     sentence does not suggest quantization.

@@ -43,12 +43,12 @@ def compare_files(case: LlmCase, path: Path) -> tuple[LlmActual, ...]:
     """Return each context binary of a file or folder, with findings about it."""
     binaries, claims = _read(case, path)
     spans = list(_spans(case.model, [binary.context for binary in binaries]))
-    lonely = _lonely([binary.bill for binary in binaries])
+    homeless = _without_domain([binary.bill for binary in binaries])
     rows = []
     for number, (binary, span) in enumerate(zip(binaries, spans, strict=True)):
         expected = None if span is None else _expected(case, span, binary.context)
         findings = [*_findings(binary, span, expected, case), *claims.get(number, ())]
-        if number in lonely:
+        if number in homeless:
             findings.append("with the other contexts loaded, no process domain has room for it")
         rows.append(
             LlmActual(
@@ -188,7 +188,7 @@ def _findings(
         yield "it could not be matched with layers of the model"
 
 
-def _lonely(bills: Sequence[Bill]) -> set[int]:
+def _without_domain(bills: Sequence[Bill]) -> set[int]:
     """Return the indexes of contexts that fit in no process domain, even in the best order."""
     needs = [0 if bill.process_domain is None else bill.process_domain.low.value for bill in bills]
     placed = best_order(needs, pd_budget().value)

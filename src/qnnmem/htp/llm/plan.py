@@ -145,7 +145,7 @@ def _checked(case: LlmCase) -> LlmCase:
     return case
 
 
-class _Judged(NamedTuple):
+class _CheckedShards(NamedTuple):
     """Shards with their needs and process domains, and the deciding limit."""
 
     spans: Sequence[LayerSpan]  # of each shard
@@ -205,30 +205,30 @@ def llm_row(result: LlmResult, setting: dict[str, str | int]) -> LlmRow:
     )
 
 
-def longest_context(case: LlmCase, best: _Judged) -> int:
+def longest_context(case: LlmCase, best: _CheckedShards) -> int:
     """Return the longest context that is sure to fit in the same shards, by bisection."""
     low, high = max(case.ar) + 1, MOST_CONTEXT + 1
-    if not _judged(replace(case, context=low), best.spans).fits:
+    if not _check_shards(replace(case, context=low), best.spans).fits:
         return 0
     while high - low > 1:
         middle = (low + high) // 2
-        fits = _judged(replace(case, context=middle), best.spans).fits
+        fits = _check_shards(replace(case, context=middle), best.spans).fits
         low, high = (middle, high) if fits else (low, middle)
     return low
 
 
-def _best(case: LlmCase) -> _Judged:
+def _best(case: LlmCase) -> _CheckedShards:
     """Return the fewest shards that fit; if none fit, the shards with the smallest excess."""
     layers = case.model.layers
     if len(case.shards) > 1:
-        return _judged(case, list(_cut(case, case.shards)))
+        return _check_shards(case, list(_cut(case, case.shards)))
     counts = case.shards or _counts(case)
     tried = []
     for count in counts:
         each, rest = divmod(layers, count)
         # The last shard also has the head, so the first shards take the remainder of the division.
         sizes = [each + (number < rest) for number in range(count)]
-        tried.append(_judged(case, list(_cut(case, sizes))))
+        tried.append(_check_shards(case, list(_cut(case, sizes))))
         if tried[-1].fits:
             break
     # If none is sure to fit, prefer shards that may fit, then the smallest excess.
@@ -247,7 +247,7 @@ def _counts(case: LlmCase) -> Iterable[int]:
     return range(least, min(layers, least + _MOST_TRIES) + 1)
 
 
-def _excess(plan: _Judged) -> tuple[int, int]:
+def _excess(plan: _CheckedShards) -> tuple[int, int]:
     return len(plan.placement.too_large), len(plan.placement.domains)
 
 
@@ -262,7 +262,7 @@ def _cut(case: LlmCase, sizes: Sequence[int]) -> Iterator[LayerSpan]:
         first += size
 
 
-def _judged(case: LlmCase, parts: Sequence[LayerSpan]) -> _Judged:
+def _check_shards(case: LlmCase, parts: Sequence[LayerSpan]) -> _CheckedShards:
     shards = tuple(_shard(case, part) for part in parts)
     budget = pd_budget().value
     sizes = [shard.process_domain.high.value for shard in shards]
@@ -273,20 +273,20 @@ def _judged(case: LlmCase, parts: Sequence[LayerSpan]) -> _Judged:
     limits += [("compile limit", "compile_need", limit.value)] if limit else []
     if case.recipe.bits == _FLOAT and case.soc.fp16 is False:
         why = f"floats: {case.soc.name} does not support them"
-        return _Judged(parts, shards, placement, False, why)
+        return _CheckedShards(parts, shards, placement, False, why)
     over = [(n, s, of) for n, key, of in limits for s in shards if getattr(s, key).low.value > of]
     may = [(n, s, of) for n, key, of in limits for s in shards if getattr(s, key).high.value > of]
     if over or not low.fits:
-        return _Judged(parts, shards, placement, False, _why_not(over, low))
+        return _CheckedShards(parts, shards, placement, False, _why_not(over, low))
     if may or not placement.fits:
-        return _Judged(parts, shards, placement, None, _why_not(may, placement))
+        return _CheckedShards(parts, shards, placement, None, _why_not(may, placement))
     why = _untried(case, parts)
     if why or limit is None:
         why = why or f"compile limit: unknown for {case.soc.name}"
-        return _Judged(parts, shards, placement, None, why)
+        return _CheckedShards(parts, shards, placement, None, why)
     needs = [(n, s, getattr(s, key).high.value, of) for n, key, of in limits for s in shards]
     tight = max(needs, key=lambda need: need[2] / need[3])
-    return _Judged(parts, shards, placement, True, _why(*tight))
+    return _CheckedShards(parts, shards, placement, True, _why(*tight))
 
 
 def _why(name: str, shard: LlmShard, need: int, limit: int) -> str:
@@ -369,7 +369,7 @@ def shares_weights(case: LlmCase) -> bool:
 
 
 def _reaches(soc: Soc, feature: str) -> bool:
-    """Return True if a SoC's Hexagon is new enough for a feature, by the documentation."""
+    """Return True if a SoC's Hexagon is documented to be new enough for a feature."""
     return (soc.arch or 0) >= htp_constant(feature, "arch").value
 
 
@@ -426,7 +426,7 @@ def _seconds(case: LlmCase, shards: Sequence[LlmShard]) -> tuple[int, int]:
     return round(low), round(high)
 
 
-def _notes(case: LlmCase, best: _Judged) -> Iterator[str]:
+def _notes(case: LlmCase, best: _CheckedShards) -> Iterator[str]:
     yield from case.model.notes
     yield "the RAM of the device is not checked: these are limits of the compiler and the DSP"
     if not shares_weights(case):

@@ -93,7 +93,7 @@ class MeasuredParts(NamedTuple):
 
 
 class LayerRatios(Struct, frozen=True):
-    """Ratios of compiled layers to the rule; the defaults leave the rule unchanged.
+    """Ratios of measured to computed sizes of layers; the defaults leave computed sizes unchanged.
 
     The keys of `compiled` are the tokens at a time, layers and context of a compiled graph; its
     sizes apply only to that graph. Graphs with shared weights are tiled differently; for them the
@@ -221,7 +221,7 @@ def _compiled(graph: LlmGraph, how: LayerRatios) -> MeasuredParts | None:
 
 
 def spill_range(graph: LlmGraph, how: LayerRatios) -> tuple[int, int]:
-    """Return the minimum and maximum spill buffer: the compiler's tiling is unpredictable."""
+    """Return the minimum and maximum spill buffer, because the tiling cannot be predicted."""
     logits = graph.logits if graph.ar > 1 else 0
     gated = _MLP_COPIES * graph.ar * graph.model.inter * ACTIVATION * bool(graph.part.layers)
     most = _SCORE_COPIES * graph.scores + _KEY_COPIES * graph.keys + gated

@@ -55,7 +55,7 @@ def plain_case(case: LlmCase) -> LlmCase:
 
 
 def ratios(case: LlmCase, bills: Bills) -> LayerRatios:
-    """Return the ratios of compiled layers to the rule, per graph."""
+    """Return the ratios of measured to computed sizes of compiled layers, for each graph."""
     plain = plain_case(case)
     weights = rule.layer_weights(plain.model, plain.recipe)
     slopes = {ar: _slopes(bills, ar) for ar in case.ar}

@@ -352,7 +352,7 @@ class _Client:
         return self._mapped[path] + offset
 
     def _guarded(self, size: int) -> int:
-        """Return the address of `size` bytes before a protected page: overruns crash."""
+        """Return the address of `size` bytes before a protected page, so that overruns crash."""
         page = mmap.PAGESIZE
         room = max(page, -(-size // page) * page)
         mapped = mmap.mmap(-1, room + page)

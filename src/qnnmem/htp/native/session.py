@@ -176,8 +176,8 @@ def _provider_options(folder: Path, wanted: HtpSettings) -> dict[str, str]:
 def session_of(model: Path, folder: Path, settings: Any) -> Any:
     """Return a session made from a model's bytes.
 
-    From a path, ONNX Runtime would name the graph by a hash of the path, which changes the binary.
-    Therefore it gets bytes, and weights from a folder that always has the same path.
+    If it gets a path, ONNX Runtime names the graph by a hash of the path, which changes the binary.
+    So it gets bytes here, and reads weights from a folder that always has the same path.
     """
     onnxruntime = import_onnxruntime()
     blob = model.read_bytes()

@@ -104,7 +104,7 @@ class HtpBackend:
         self._own = FindingLog()
         self._contexts: list[HtpClientContext] = []
         self._worker: Worker | None = None
-        HEAP.tell(self)
+        HEAP.add_listener(self)
 
     @classmethod
     def create(

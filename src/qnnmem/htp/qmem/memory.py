@@ -397,8 +397,8 @@ class RpcHeap:
     def __init__(self) -> None:
         self._listeners: WeakSet[RpcListener] = WeakSet()
 
-    def tell(self, listener: RpcListener) -> None:
-        """Report later findings to a backend as well."""
+    def add_listener(self, listener: RpcListener) -> None:
+        """Report later findings to this backend too."""
         self._listeners.add(listener)
 
     def add(self, buffer: SharedBuffer) -> None:

@@ -198,7 +198,7 @@ def _handle(number: int) -> CallTensor:
 def _ask_execute(
     graph: HtpGraph, memory: CallTensor | None = None, position: int = 0
 ) -> list[Call]:
-    """Return an execute call; if `given`, it replaces the memory of one tensor."""
+    """Return an execute call; `memory`, if given, replaces the memory of one tensor."""
     tensors = {tensor.id: _raw(tensor) for tensor in graph.tensors}
     if memory is not None:
         tensors[graph.tensors[position].id] = memory

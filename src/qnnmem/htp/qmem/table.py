@@ -278,7 +278,7 @@ def run_rows(
     the library for x86 ignores the mode that the binary states.
     """
     graphs = {mode: _only_graph(path) for mode, path in binaries.items()}
-    inputs = made_up_inputs(graphs[IoMode.RAW], seed)
+    inputs = random_inputs(graphs[IoMode.RAW], seed)
     ends = deadline or Deadline.after(TIME_LIMIT_S)
     rows = []
     for prepared, executed in COMBINATIONS:
@@ -288,7 +288,7 @@ def run_rows(
         library = LibraryGraph(
             binaries[prepared], graph, soc_id, worker, deadline=ends, times=_TIMED
         )
-        row = run_row(graph, _Remembered(library), inputs, prepared, executed)
+        row = run_row(graph, _CachedOutputs(library), inputs, prepared, executed)
         rows.append(structs.replace(row, seconds=tuple(library.seconds)))
     return QmemRun(
         library=worker.library.name,
@@ -365,10 +365,10 @@ def _client_memory(
     return dict(zip(offsets, handles, strict=True))
 
 
-def made_up_inputs(graph: HtpGraph, seed: int) -> dict[str, bytes]:
+def random_inputs(graph: HtpGraph, seed: int) -> dict[str, bytes]:
     """Return random input bytes: normally distributed floats, noise if quantized, else 0 and 1.
 
-    Whole numbers might be indices, so they must be valid for a small table.
+    Integers might be indices, so they must be valid for a small table.
     """
     import numpy
 
@@ -411,7 +411,7 @@ def obstacle(graphs: Sequence[HtpGraph]) -> Words:
     return ""
 
 
-class _Remembered:
+class _CachedOutputs:
     """A graph that caches its outputs, because the library is slow."""
 
     def __init__(self, compute: Compute) -> None:

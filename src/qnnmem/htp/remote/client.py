@@ -79,7 +79,7 @@ class Connection(PipeEnd):
     ) -> None:
         super().__init__(_QUEUED, silence_s)
         self.command, self._greeted = command, False
-        self._noise = self._said = b""
+        self._noise = self._errors = b""
         self._why = ""  # closed, or invalid data was received
         self._process = _start(command)
         loops = (self._read, self._read_errors, self._watch)
@@ -131,7 +131,7 @@ class Connection(PipeEnd):
             kill_group(self._process)
             raise self.lost() from None
         except ValueError:
-            raise self.nonsense() from None
+            raise self.invalid_answer() from None
 
     def has_answer(self) -> bool:
         """Return True if a frame waits to be received."""
@@ -145,7 +145,7 @@ class Connection(PipeEnd):
             what = _ended(self._process.poll())
         return WorkerLost(self._sentence(self._why or what))
 
-    def nonsense(self) -> WorkerLost:
+    def invalid_answer(self) -> WorkerLost:
         """Close the connection and return the error for an invalid answer."""
         self._why = self._why or "sent an unreadable message"
         kill_group(self._process)
@@ -211,9 +211,9 @@ class Connection(PipeEnd):
                 raise WorkerError(f"the HTP worker {show_command(self.command)} {what}")
             hello = msgspec.json.decode(text, type=ready(WorkerHello))
         except (ValueError, RecursionError):
-            raise self.nonsense() from None
+            raise self.invalid_answer() from None
         if not hello.missing and hello.library is None:
-            raise self.nonsense()
+            raise self.invalid_answer()
         return hello
 
     @property
@@ -227,7 +227,7 @@ class Connection(PipeEnd):
     def _sentence(self, what: str) -> str:
         self._threads[1].join(0.5)
         words = f"the HTP worker {show_command(self.command)} {what}"
-        last = _last_line(self._said) or _last_line(self._noise)
+        last = _last_line(self._errors) or _last_line(self._noise)
         return f"{words}; last line of its output: {last}" if last else words
 
     def _read(self) -> None:
@@ -270,7 +270,7 @@ class Connection(PipeEnd):
         descriptor = self._process.stderr.fileno()  # type: ignore[union-attr]  # it is a pipe
         with suppress(OSError):
             while chunk := os.read(descriptor, _TAIL):
-                self._said = (self._said + chunk)[-_TAIL:]
+                self._errors = (self._errors + chunk)[-_TAIL:]
 
     def _send_beats(self) -> None:
         with suppress(WorkerLost):
@@ -429,7 +429,7 @@ class RemoteLibrary:
                     raise
                 continue  # the worker was lost between requests
             if len(set(missing)) < len(missing) or not set(missing) <= parcel.files.keys():
-                raise connection.nonsense()
+                raise connection.invalid_answer()
             return connection, missing
         raise AssertionError  # the second connection is new
 
@@ -467,7 +467,7 @@ def _expect(connection: Connection, kind: type[R]) -> R:
     if isinstance(message, WorkerRefusal):
         raise _refusal(connection, message)
     if not isinstance(message, kind):
-        raise connection.nonsense()
+        raise connection.invalid_answer()
     return message
 
 
@@ -508,14 +508,14 @@ class _Answer:
                 case WorkerRefusal() as refused:
                     raise _refusal(self._connection, refused)
                 case _:
-                    raise self._connection.nonsense()
+                    raise self._connection.invalid_answer()
 
     def _file(self, file: ResultFile) -> None:
         is_log = file.name is None and file.shared is None
         kind = "log" if is_log else "results"
         self._room[kind] -= file.size
         if self._room[kind] < 0 or len(self._made) >= _MAX_RESULTS:
-            raise self._connection.nonsense()
+            raise self._connection.invalid_answer()
         if is_log:
             self._parts(file.size, self._log.append)
         elif file.shared is not None:
@@ -528,16 +528,16 @@ class _Answer:
             message, part = self._connection.receive(self._deadline)
             left -= len(part)
             if not isinstance(message, FilePart) or not part or left < 0:
-                raise self._connection.nonsense()
+                raise self._connection.invalid_answer()
             take(part)
 
     def _fill(self, number: int, size: int) -> None:
         """Copy received data into the caller's shared memory."""
         if number >= len(self._parcel.shared):
-            raise self._connection.nonsense()
+            raise self._connection.invalid_answer()
         view = self._parcel.shared[number].view.cast("B")
         if size != len(view):
-            raise self._connection.nonsense()
+            raise self._connection.invalid_answer()
         parts: list[bytes] = []
         self._parts(size, parts.append)
         view[:] = b"".join(parts)
@@ -547,7 +547,7 @@ class _Answer:
         output = self._parcel.output
         plain = name.isprintable() and name == Path(name).name and "\\" not in name
         if output is None or not plain or not name.startswith(output.stem):
-            raise self._connection.nonsense()
+            raise self._connection.invalid_answer()
         target = output.parent / name
         try:
             with target.open("wb") as stream:
@@ -567,7 +567,7 @@ class _Answer:
         self._pass_on_log(names)
         reply = None if outcome.reply is None else self._here(outcome.reply)
         if outcome.is_done and not isinstance(reply, self._request.reply):
-            raise self._connection.nonsense()
+            raise self._connection.invalid_answer()
         return replace(
             outcome,
             reply=reply,
@@ -577,14 +577,14 @@ class _Answer:
         )
 
     def _here(self, reply: Reply) -> Reply:
-        """Return the reply with its paths replaced by those of the received files.
+        """Return the reply with the paths of the received files.
 
-        A reply that names any other file is rejected.
+        Reject a reply that names any other file.
         """
         try:
             return with_paths(reply, lambda path: self._made[str(path)], self._request)
         except (KeyError, ValueError):
-            raise self._connection.nonsense() from None
+            raise self._connection.invalid_answer() from None
 
     def _pass_on_log(self, names: Mapping[str, str]) -> None:
         if self._keep is None:

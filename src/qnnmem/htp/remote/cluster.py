@@ -54,7 +54,7 @@ class ClusterModel:
     def ask(self, kind: type[T], task: Callable[..., T], *wish: object) -> T:
         """Return the result of a task on any worker, with local paths.
 
-        The task is called with a worker, the model and the arguments of `wish`.
+        The task is called with a worker, the model and the given arguments.
         """
         answer = self._once({}, task, wish)
         while "missing" in answer:

@@ -144,14 +144,14 @@ class IncomingFile:
         try:
             self._stream.write(part)
         except OSError as exc:
-            raise full_or(exc) from exc
+            raise write_error(exc) from exc
 
     def finish(self) -> Path:
         """Return the file; raise OutputError if its content does not match the announced hash."""
         try:
             self._stream.close()
         except OSError as exc:
-            raise full_or(exc) from exc
+            raise write_error(exc) from exc
         if self._sum.hexdigest() != self._digest:
             raise OutputError("the file changed while it was sent")
         self._path.chmod(0o400)
@@ -166,7 +166,7 @@ class IncomingFile:
             self._path.unlink()
 
 
-def full_or(exc: OSError) -> OutputError:
+def write_error(exc: OSError) -> OutputError:
     """Return the error for a file that the worker cannot write."""
     if exc.errno in _FULL:
         return OutputError("the disk is full")

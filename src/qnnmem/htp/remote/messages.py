@@ -63,7 +63,7 @@ class Hello(Struct, frozen=True):
     qnnmem: Annotated[str, Meta(max_length=100)]
 
     def difference(self) -> str:
-        """Return why the versions are incompatible; empty if major and minor version are equal."""
+        """Return why the versions or protocols are incompatible; empty if they match."""
         ours, theirs = (version.split(".")[:2] for version in (__version__, self.qnnmem))
         if ours != theirs:
             return f"has qnnmem {quote(self.qnnmem[:20])}, but this side has {__version__}"
@@ -95,7 +95,7 @@ class Beat(WireMessage, frozen=True):
 
 
 class FileName(Struct, frozen=True):
-    """A file, identified by its content."""
+    """The SHA-256 and the size of a file."""
 
     sha256: Digest
     size: ByteCount
@@ -153,7 +153,7 @@ class ResultFile(WireMessage, frozen=True):
 
 
 class RemoteOutcome(WireMessage, frozen=True):
-    """The outcome of a request; `out` and `root` are the worker's folders named in its texts."""
+    """The outcome of a request; `out` and `root` are folders of the worker that its texts name."""
 
     outcome: RequestOutcome
     out: Annotated[str, Meta(min_length=1)]  # folder of results

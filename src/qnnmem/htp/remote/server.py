@@ -26,9 +26,9 @@ from qnnmem.htp.remote.files import (
     FileStore,
     IncomingFile,
     RequestFolder,
-    full_or,
     unpack,
     with_paths,
+    write_error,
 )
 from qnnmem.htp.remote.messages import (
     CLIENT_LINE,
@@ -209,7 +209,7 @@ class Server(PipeEnd):
         except ValueError as exc:  # an invalid message
             self._fail(f"the request is not valid: {sentence(exc)}")
         except (QnnMemError, OSError, MemoryError) as exc:
-            self._fail(sentence(full_or(exc) if isinstance(exc, OSError) else exc))
+            self._fail(sentence(write_error(exc) if isinstance(exc, OSError) else exc))
 
     def _fail(self, why: str) -> None:
         self._drop()
