@@ -193,4 +193,4 @@ def test_why_plans_differ_is_said_in_the_width_that_is_planned() -> None:
     plans = [plan_model(one, PoolOptions(bits=8)) for one in (short, both)]
     composed = ComposedModel((ComposedGraph("a", (), ()),), (), 1, "")
     notes = difference_notes(plans[0], plans[1], composed)
-    assert "only the QNN graph has 1 tensor of 64 bytes, outputs of Relu 1 (64)" in notes
+    assert "only the QNN graph has 1 tensor with 64 bytes: outputs of Relu 1 (64)" in notes

@@ -352,7 +352,7 @@ def find_traps(
     """
     if soc is None:
         option = flag(Setting("soc"))
-        sentence = f"the file does not state a known SoC; choose one with {option}"
+        sentence = f"the file does not state a known SoC; choose a SoC with {option}"
         yield Trap("no-soc", sentence)
     elif made_for is not None and made_for.model_id != soc.model_id:
         yield Trap(

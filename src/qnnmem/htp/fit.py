@@ -222,7 +222,7 @@ def why_not(checks: tuple[FitCheck, ...], fits: bool | None) -> Words:
     for check in checks:
         if fits is False and check.fits is False and check.need and check.limit:
             missing = check.need.low.value - check.limit.value
-            return f"{TITLES[check.pool]} needs {counted(missing, 'byte')} more than available"
+            return f"{TITLES[check.pool]}: {counted(missing, 'byte')} over the limit"
     for check in checks:
         if fits is None and check.fits is None:
             return _unknown(check)
@@ -236,9 +236,9 @@ def _unknown(check: FitCheck) -> Words:
     if check.limit is None:
         return f"{title}: the limit is unknown"
     low, high = check.need.low.value, check.need.high.value
-    what = f"the {title} needs {low:,} to {counted(high, 'byte')} and has {check.limit.value:,}; "
+    need = f"the need is {low:,} to {counted(high, 'byte')}, the limit {check.limit.value:,}"
     where = "" if has_library() else ", on Linux x86-64"
-    return what, Setting("load"), f" gets the exact size from the library{where}"
+    return f"{title}: {need}; ", Setting("load"), f" gets the exact size from the library{where}"
 
 
 def _largest(bill: Bill) -> tuple[BillItem, ...]:

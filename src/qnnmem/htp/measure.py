@@ -189,7 +189,7 @@ def missing_soc(path: Path) -> CannotTell:
         if is_carrier(path)
         else ("does not state a SoC")
     )
-    return CannotTell((f"{path} {what}; choose one, e.g. ", *MissingSoc.settings))
+    return CannotTell((f"{path} {what}; choose a SoC, e.g. ", *MissingSoc.settings))
 
 
 # --- Bills of models ------------------------------------------------------------------------------

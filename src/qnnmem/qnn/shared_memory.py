@@ -202,14 +202,14 @@ def mixed_sentence(graph: str, tensors: Sequence[tuple[str, int]], *, is_shared:
     """
     names = ", ".join(quote(name) for name, _ in tensors[:_NAMED])
     more = f" and {len(tensors) - _NAMED:,} more" if len(tensors) > _NAMED else ""
-    subject = f"of graph {quote(graph)} {names}{more}"
+    subject = f"tensors of graph {quote(graph)} ({names}{more})"
     size = f"{sum(number for _, number in tensors):,} bytes"
     if is_shared:
         return (
-            f"{subject} prepared raw but executed with memory handles: {size} are reserved "
+            f"{subject} were prepared raw but executed with memory handles: {size} are reserved "
             "and never used"
         )
     return (
-        f"{subject} prepared for memory handles but executed raw: {size} are reserved in the "
-        "first execution and copied in each"
+        f"{subject} were prepared for memory handles but executed raw: {size} are reserved in "
+        "the first execution and copied in each"
     )

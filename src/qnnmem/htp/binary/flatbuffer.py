@@ -98,7 +98,7 @@ class FlatBuffer:
         """Return the position that the offset stored at `position` points to."""
         target = position + self._number(_U32, position, where)
         if target == position:
-            raise Damaged(f"{where} is an offset of 0")
+            raise Damaged(f"{where} has an offset of 0")
         return target
 
     def _charge(self, cost: int, where: str) -> None:

@@ -325,7 +325,8 @@ def failure_sentence(
         what = f"{stage} ran out of host memory{used}; use a larger "
         return what, Setting("memory_limit"), " or a machine with more memory"
     if outcome.kind == "crashed":
-        return f"{stage} failed: {outcome.sentence}; the log ends with {_last(outcome)}"
+        end = f"the log ends with {quote(outcome.tail[-1])}" if outcome.tail else "the log is empty"
+        return f"{stage} failed: {outcome.sentence}; {end}"
     if log.cause is not None:
         return _refusal(soc, log.cause, outcome.log)
     if outcome.is_done:
@@ -420,10 +421,6 @@ def _tensor_refused(soc: Soc, refusal: Refusal, log: Sequence[LogLine]) -> str:
         f"{which} cannot be passed to QNN: {meaning(refusal.line, soc.name)}; export the "
         "model with a type that QNN has"
     )
-
-
-def _last(outcome: RequestOutcome) -> str:
-    return quote(outcome.tail[-1]) if outcome.tail else "nothing"
 
 
 def _short(text: str) -> str:

@@ -173,8 +173,8 @@ def _findings(
     if expected and abs(binary.context.file_bytes / expected - 1) > _NEAR:
         share = 100 * (binary.context.file_bytes / expected - 1)
         yield (
-            f"file size {share:+.0f} % against {case.recipe.name}: another recipe, or "
-            "weights stored twice"
+            f"the file size differs by {share:+.0f} % from recipe {case.recipe.name}: it has "
+            "another recipe, or weights are stored twice"
         )
     if span is not None and span.layers and len(graphs) > 1:
         each = [sum(cache.nbytes for cache in _caches(case.model, graph)) for graph in graphs]

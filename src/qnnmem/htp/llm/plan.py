@@ -124,9 +124,7 @@ def _checked(case: LlmCase) -> LlmCase:
     ar = tuple(dict.fromkeys(case.ar or _AR))
     case = replace(case, ar=ar)
     if not 2 <= case.context <= MOST_CONTEXT:
-        raise UsageError(
-            f"a context of {case.context:,} tokens is not within 2 to {MOST_CONTEXT:,}"
-        )
+        raise UsageError(f"a context must have 2 to {MOST_CONTEXT:,} tokens, not {case.context:,}")
     if min(ar) < 1 or len(ar) > _MOST_GRAPHS:
         raise UsageError(f"set 1 to {_MOST_GRAPHS} graphs, each of at least one token")
     if max(ar) >= case.context:
@@ -451,7 +449,7 @@ def _notes(case: LlmCase, best: _CheckedShards) -> Iterator[str]:
     if case.model.max_context and case.context > case.model.max_context:
         yield f"the model supports up to {case.model.max_context:,} tokens"
     if len(case.ar) > 1:
-        yield "each graph counts its own KV cache; a runtime that shares it needs less"
+        yield "each graph counts its own KV cache; a runtime that shares the cache needs less"
     yield (
         "exporters use more host RAM than the compiler: 50 to 150 GB are documented for 1B to "
         "8B models"

@@ -320,7 +320,7 @@ class HtpClientGraph:
 
         def run(inputs: Any, outputs: Any) -> None:
             if context.soc_id is None:
-                raise CannotTell("the binary does not state a SoC", cure="choose one")
+                raise CannotTell("the binary does not state a SoC", cure="choose a SoC")
             library = LibraryGraph(
                 context.path,
                 self.described,
