@@ -150,8 +150,8 @@ def check_version(found: str) -> None:
     parts = found.split(".")
     number = tuple(int(part) if part.isdigit() else 0 for part in parts[:2])
     if not (2, 7) <= number < (3, 0):
-        what = f"{PACKAGE} {found} is not supported; it must be 2.7 or a later 2.x"
-        raise NoCompiler(what, cure=f"{INSTALL} installs a supported version")
+        problem = f"{PACKAGE} {found} is not supported; it must be 2.7 or a later 2.x"
+        raise NoCompiler(problem, cure=f"{INSTALL} installs a supported version")
 
 
 def _folder(found: str) -> Path:

@@ -102,17 +102,19 @@ def check_started(outcome: RequestOutcome) -> None:
         if found := _MISSING.search(text):
             raise _missing(found[1])
         if found := _TOO_OLD.search(text):
-            what = f"the QNN library needs {found[1]}, but this machine's C or C++ library is older"
-            raise NoCompiler(what, cure="use a newer Linux, or a container with one")
+            problem = (
+                f"the QNN library needs {found[1]}, but this machine's C or C++ library is older"
+            )
+            raise NoCompiler(problem, cure="use a newer Linux, or a container with one")
     for text in texts:
         if found := _SETUP.search(text):
-            said = quote(printable(found[1]))
+            reason = quote(printable(found[1]))
             cure = f"{INSTALL} reinstalls the package"
-            raise NoCompiler(f"the QNN library did not start: {said}", cure=cure)
+            raise NoCompiler(f"the QNN library did not start: {reason}", cure=cure)
 
 
 def _missing(library: str) -> NoCompiler:
-    what = f"the QNN library did not start: {library} is missing on this machine"
+    problem = f"the QNN library did not start: {library} is missing on this machine"
     if _BUNDLED.search(library):
         cure = f"the package is damaged; {INSTALL} reinstalls it"
     elif library in _PACKAGES:
@@ -120,4 +122,4 @@ def _missing(library: str) -> NoCompiler:
         cure = f"on Debian and Ubuntu `apt-get install {debian}`, on Fedora `dnf install {fedora}`"
     else:
         cure = f"`apt-file search {library}` or `dnf provides '*/{library}'` shows its package"
-    return NoCompiler(what, cure=cure)
+    return NoCompiler(problem, cure=cure)

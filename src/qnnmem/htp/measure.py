@@ -184,12 +184,12 @@ def load_target(path: Path, context: HtpContext, soc: Soc | None) -> int:
 
 def missing_soc(path: Path) -> CannotTell:
     """Return the error for a binary without a single known SoC, if the caller gave none either."""
-    what = (
+    problem = (
         "has binaries for several SoCs, or for unknown ones"
         if is_carrier(path)
         else ("does not state a SoC")
     )
-    return CannotTell((f"{path} {what}; choose a SoC, e.g. ", *MissingSoc.settings))
+    return CannotTell((f"{path} {problem}; choose a SoC, e.g. ", *MissingSoc.settings))
 
 
 # --- Bills of models ------------------------------------------------------------------------------

@@ -187,7 +187,8 @@ def _kinds(what: str, memories: Sequence[_Memory]) -> Iterator[str]:
     listed = ", ".join(f"{kind} {len(sizes)} ({sum(sizes):,})" for kind, sizes in largest[:_KINDS])
     more = ", …" if len(largest) > _KINDS else ""
     total = sum(memory.size for memory in memories)
-    yield f"{what} {counted(len(memories), 'tensor')} with {total:,} bytes: outputs of {listed}{more}"
+    tensors = counted(len(memories), "tensor")
+    yield f"{what} {tensors} with {total:,} bytes: outputs of {listed}{more}"
 
 
 def _changed(pairs: Sequence[tuple[_Memory, _Memory]]) -> Iterator[str]:

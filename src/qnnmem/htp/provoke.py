@@ -304,10 +304,10 @@ def graph_limit(library: LoggedLibrary) -> Provoked:
     fitting = limit.value // MIB // count
     tried = []
     for mib in (fitting - 1, fitting + 1):
-        what = f"{count} inputs of {mib:,} MiB, limit {limit.value // MIB:,} MiB"
+        attempt = f"{count} inputs of {mib:,} MiB, limit {limit.value // MIB:,} MiB"
         model = sliced_inputs(count, mib)
-        result = library.compile(what, model)
-        tried.append(_attempt(what, result))
+        result = library.compile(attempt, model)
+        tried.append(_attempt(attempt, result))
         if isinstance(result, CompileFailure):
             break
     return _of_compile(FailureKind.GRAPH_LIMIT, library, result, model, tried)
@@ -319,10 +319,12 @@ def op_over_vtcm(library: LoggedLibrary) -> Provoked:
     if vtcm is None:
         raise CannotTell(f"the VTCM of {library.soc.name} is unknown")
     length = vtcm.value // 8 * 9
-    what = f"a softmax over {length:,} bytes, with {vtcm.value:,} bytes of VTCM"
+    attempt = f"a softmax over {length:,} bytes, with {vtcm.value:,} bytes of VTCM"
     model = wide_softmax(length)
-    result = library.compile(what, model)
-    return _of_compile(FailureKind.OP_OVER_VTCM, library, result, model, [_attempt(what, result)])
+    result = library.compile(attempt, model)
+    return _of_compile(
+        FailureKind.OP_OVER_VTCM, library, result, model, [_attempt(attempt, result)]
+    )
 
 
 def host_memory(library: LoggedLibrary) -> Provoked:
@@ -351,10 +353,10 @@ def host_memory(library: LoggedLibrary) -> Provoked:
 
 
 def _in_space(library: LoggedLibrary, limit: int) -> Provoked:
-    what = f"a small convolution in {limit // MIB:,} MiB of address space"
+    attempt = f"a small convolution in {limit // MIB:,} MiB of address space"
     model = small_convolution()
-    result = library.compile(what, model, limit)
-    return _of_compile(FailureKind.HOST_MEMORY, library, result, model, [_attempt(what, result)])
+    result = library.compile(attempt, model, limit)
+    return _of_compile(FailureKind.HOST_MEMORY, library, result, model, [_attempt(attempt, result)])
 
 
 def _of_compile(
@@ -391,8 +393,8 @@ def pd_full(library: LoggedLibrary) -> Provoked:
     """Fill a process domain: load a small binary repeatedly; each context has 1 GiB of inputs."""
     binary = library.compiled("a model with 1 GiB of inputs", sliced_inputs(1, 1024))
     count = pd_budget().value // _GIB + 1
-    what = f"{count} contexts of 1 GiB, budget {pd_budget().value:,} bytes"
-    loaded = library.load(what, [binary] * count)
+    attempt = f"{count} contexts of 1 GiB, budget {pd_budget().value:,} bytes"
+    loaded = library.load(attempt, [binary] * count)
     names = [f"context {number + 1} of {count}, 1 GiB of inputs" for number in range(count)]
     return _of_load(FailureKind.PD_FULL, library, loaded, binary, names)
 
@@ -405,8 +407,8 @@ def bad_binary(library: LoggedLibrary) -> Provoked:
         "the same binary with zeros in bytes 200 to 300": good[:200] + bytes(100) + good[300:],
         "the same binary without its last byte": good[:-1],
     }
-    what = f"{len(damaged)} damaged binaries"
-    loaded = library.load(what, [good, *damaged.values()])
+    attempt = f"{len(damaged)} damaged binaries"
+    loaded = library.load(attempt, [good, *damaged.values()])
     names = ["a good binary", *damaged]
     return _of_load(FailureKind.BAD_BINARY, library, loaded, good[:-1], names)
 

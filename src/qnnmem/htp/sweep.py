@@ -181,8 +181,8 @@ def check_settings(path: Path, axes: Sequence[Axis]) -> None:
         if axis.name not in _OPTIONS:
             meant, known = nearest(axis.name, _OPTIONS), ", ".join(sorted(_OPTIONS))
             hint = f"did you mean {meant}?" if meant else f"choose from {known}"
-            what = f"has no free dimension {quote(axis.name)}, because it is a DLC"
-            raise LoadError(path, what, cure=hint)
+            problem = f"has no free dimension {quote(axis.name)}, because it is a DLC"
+            raise LoadError(path, problem, cure=hint)
 
 
 def _words(text: str) -> list[str]:

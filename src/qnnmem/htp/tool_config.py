@@ -97,11 +97,11 @@ def read_htp_config(path: Path) -> HtpToolConfig:
     """Return the settings of the tool's file and of the backend's file that it names."""
     tool = _read(path)
     if any(name in tool for name in _SECTIONS):
-        what = "is the file of the HTP backend; pass the tool file whose "
-        raise LoadError(path, f"{what}backend_extensions.config_file_path points to it")
+        problem = "is the file of the HTP backend; pass the tool file whose "
+        raise LoadError(path, f"{problem}backend_extensions.config_file_path points to it")
     _check_names(path, "the file", tool, _TOOL)
     notes = [
-        (f"{name} is for running the binary and has no effect here")
+        f"{name} is for running the binary and has no effect here"
         for name in _TOOL[1:]
         if tool.get(name)
     ]
@@ -157,7 +157,7 @@ def _backend_file(path: Path, notes: list[str]) -> HtpToolConfig:
     content = _read(path)
     _check_names(path, "the file", content, _SECTIONS)
     notes += [
-        (f"{name} is for running the binary and has no effect here")
+        f"{name} is for running the binary and has no effect here"
         for name in _SECTIONS[3:]
         if content.get(name)
     ]
@@ -199,7 +199,7 @@ def _arch(path: Path, device: Mapping[str, Any]) -> int | None:
     if not number.isdecimal() or int(number) not in _SOC_OF_ARCH:
         known = ", ".join(f"v{arch}" for arch in _SOC_OF_ARCH)
         raise LoadError(
-            path, (f"devices[].dsp_arch {quote(given)} is not supported; choose one of {known}")
+            path, f"devices[].dsp_arch {quote(given)} is not supported; choose one of {known}"
         )
     return int(number)
 
@@ -217,10 +217,10 @@ def _entries(
         _check_names(path, section, entry, (*_READ[section], *running, *absent))
         for key in absent:
             if entry.get(key):
-                what = f"{section}.{key} {quote(entry[key])} cannot be passed to the compiler"
-                raise LoadError(path, what, cure="remove it")
+                problem = f"{section}.{key} {quote(entry[key])} cannot be passed to the compiler"
+                raise LoadError(path, problem, cure="remove it")
         notes += [
-            (f"{section}.{key} is for running the binary and has no effect here")
+            f"{section}.{key} is for running the binary and has no effect here"
             for key in running
             if entry.get(key)
         ]

@@ -273,10 +273,10 @@ def signal_name(number: int) -> str:
 
 def _died(number: int | None, status: int, no_memory: bool) -> str:
     if number is None:
-        what = f"the library ended its process with status {status}"
+        ending = f"the library ended its process with status {status}"
     else:
-        what = f"the library's process was ended by {signal_name(number)}"
-    return f"{what} because memory ran out" if no_memory else what
+        ending = f"the library's process was ended by {signal_name(number)}"
+    return f"{ending} because memory ran out" if no_memory else ending
 
 
 # --- The child process, with one more pipe for its log --------------------------------------------

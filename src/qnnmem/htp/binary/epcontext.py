@@ -60,8 +60,8 @@ def find_contexts(model: Piece) -> tuple[Piece | str, ...]:
         try:
             nodes = [node for node in _Walker(data).nodes() if node.holds_context]
         except Damaged as exc:
-            what = "is neither a QNN context binary nor an ONNX model"
-            raise LoadError(model.name, what) from exc
+            problem = "is neither a QNN context binary nor an ONNX model"
+            raise LoadError(model.name, problem) from exc
         if not nodes:
             raise NotCompiled(
                 model.name, "is not compiled: it has no EPContext node with a context"

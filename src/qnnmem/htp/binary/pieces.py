@@ -40,8 +40,8 @@ class Piece:
     def part(self, start: int, size: int, name: str) -> Piece:
         """Return a range within the piece; raise Damaged if the range reaches past the piece."""
         if start < 0 or size < 0 or start + size > self.size:
-            what = f"{name} is at bytes {start:,} to {start + size:,} of {self.size:,}"
-            raise Damaged(f"{what}, past the end of the file")
+            problem = f"{name} is at bytes {start:,} to {start + size:,} of {self.size:,}"
+            raise Damaged(f"{problem}, past the end of the file")
         return Piece(self.file, self.start + start, size, name)
 
     @property

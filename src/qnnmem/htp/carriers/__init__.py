@@ -59,8 +59,8 @@ def opened(path: Path) -> Iterator[Carrier]:
             read_archive(path, Path(scratch), gathered)
             carrier = gathered.carrier(path, _KINDS[kind], words)
         if not (carrier.payloads or carrier.dlcs or carrier.unread):
-            what = "contains no QNN context binary, not even inside a model or another file"
-            raise LoadError(path, what)
+            problem = "contains no QNN context binary, not even inside a model or another file"
+            raise LoadError(path, problem)
         yield carrier
 
 

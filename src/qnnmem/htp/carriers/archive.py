@@ -145,7 +145,7 @@ class _Archive:
                 continue
             if info.compress_type not in (_STORED, _DEFLATED):
                 self._gathered.add_unread(
-                    name, ("the compression method of a member is not supported"), info.file_size
+                    name, "the compression method of a member is not supported", info.file_size
                 )
                 continue
             kind = self._kind(info, _HEAD)

@@ -254,15 +254,17 @@ def _domain_traps(needs: Sequence[Sourced | None]) -> Iterator[Trap]:
     words = f"the file's {len(sizes)} contexts need {sum(sizes):,} bytes in process domains"
     look = "`qnnmem place` shows the arrangement"
     if placed.fits or placed.too_large:
-        what = (
+        sentence = (
             f"{words}, more than one process domain has; the bill compares only the largest "
             f"context; {look}"
         )
-        yield Trap("several-domains", what)
+        yield Trap("several-domains", sentence)
         return
     count = len(placed.domains)
-    what = f"{words} and may take {count} domains, but a process has only {DOMAINS.value}; {look}"
-    yield Trap("too-many-domains", what)
+    sentence = (
+        f"{words} and may take {count} domains, but a process has only {DOMAINS.value}; {look}"
+    )
+    yield Trap("too-many-domains", sentence)
 
 
 def different_socs(read: ReadCarrier, chosen: Sequence[int]) -> str:

@@ -157,8 +157,8 @@ def read_litertlm(piece: Piece, gathered: Gathered) -> None:
         raise Damaged(f"{piece.name} does not start like a LiteRT-LM file")
     end = _LM_HEAD.unpack(head)[4]
     if not _LM_BEGIN < end <= min(piece.size, _LM_MOST):
-        what = f"its header states an impossible end, {end:,}; the file has {piece.size:,} bytes"
-        raise Damaged(what)
+        problem = f"its header states an impossible end, {end:,}; the file has {piece.size:,} bytes"
+        raise Damaged(problem)
     root = FlatBuffer(piece.part(_LM_BEGIN, end - _LM_BEGIN, "header").head(end), sizes=False).root(
         "header"
     )

@@ -118,8 +118,8 @@ def _plan(graph: HtpGraph, spec: bytes) -> Part:
 def _value(tensor: TensorInfo, place: int) -> Part:
     """Return an input or output as a value of the program, at an offset in the first buffer."""
     if tensor.data_type not in _TYPES:
-        what = f"tensor {quote(tensor.name)} has type {tensor.data_type.name}"
-        raise UsageError(f"{what}, which ExecuTorch does not have")
+        problem = f"tensor {quote(tensor.name)} has type {tensor.data_type.name}"
+        raise UsageError(f"{problem}, which ExecuTorch does not have")
     low, high = place & 0xFFFFFFFF, place >> 32
     where = _table(3, {0: ("Uint32", 1), 1: ("Uint32", low), 2: ("Uint32", high)})
     sizes = _numbers("Int32", 4, tensor.dimensions)

@@ -128,9 +128,9 @@ def check_composed(path: Path, options: CompileOptions) -> None:
         if value:
             raise UsageError((f"{path} is {kind}; ", Setting(name), " is for ONNX models"))
     if options.precision is not HtpPrecision.FP16:
-        what = f"{path} is {kind}, which is compiled unchanged; "
+        problem = f"{path} is {kind}, which is compiled unchanged; "
         word = Setting("precision", options.precision.value)
-        raise UsageError((what, word, " is for ONNX models"))
+        raise UsageError((problem, word, " is for ONNX models"))
 
 
 def model_source(

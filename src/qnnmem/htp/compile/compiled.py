@@ -47,19 +47,19 @@ def compared(difference: float, output: str) -> PartitionCheck:
     """Return the verdict on a run; `output` has the largest relative difference from the CPU."""
     share = f"{difference:.2%}" if difference < 1 else "100% and more"
     if difference <= TOLERANCE:
-        what = f"verified: ran in ONNX Runtime, outputs within {share} of the model on the CPU"
-        return PartitionCheck(True, difference, what)
-    what = (
+        verdict = f"verified: ran in ONNX Runtime, outputs within {share} of the model on the CPU"
+        return PartitionCheck(True, difference, verdict)
+    verdict = (
         f"not verified: ran in ONNX Runtime, but output {quote(output)} is {share} off the "
         f"model on the CPU for random inputs; FP16 explains only {TOLERANCE:.0%}"
     )
-    return PartitionCheck(False, difference, what)
+    return PartitionCheck(False, difference, verdict)
 
 
 def not_compared(why: str) -> PartitionCheck:
     """Return the verdict for a model that was not run."""
-    what = f"not verified: the EPContext model was not compared with the CPU: {why}"
-    return PartitionCheck(False, None, what)
+    verdict = f"not verified: the EPContext model was not compared with the CPU: {why}"
+    return PartitionCheck(False, None, verdict)
 
 
 def run_partition(
@@ -318,12 +318,12 @@ def failure_sentence(
     if unsupported:
         return _unsupported(soc, unsupported, quantized=quantized)
     if outcome.kind == "timeout":
-        what = f"{stage} was {outcome.sentence}; allow more time with "
-        return what, Setting("time_limit_s"), ", or try a smaller input or another VTCM size"
+        problem = f"{stage} was {outcome.sentence}; allow more time with "
+        return problem, Setting("time_limit_s"), ", or try a smaller input or another VTCM size"
     if outcome.kind == "memory":
         used = "" if outcome.peak_rss is None else f" at {format_size(outcome.peak_rss)}"
-        what = f"{stage} ran out of host memory{used}; use a larger "
-        return what, Setting("memory_limit"), " or a machine with more memory"
+        problem = f"{stage} ran out of host memory{used}; use a larger "
+        return problem, Setting("memory_limit"), " or a machine with more memory"
     if outcome.kind == "crashed":
         end = f"the log ends with {quote(outcome.tail[-1])}" if outcome.tail else "the log is empty"
         return f"{stage} failed: {outcome.sentence}; {end}"
@@ -363,8 +363,8 @@ def _unsupported(soc: Soc, nodes: Sequence[RefusedNode], *, quantized: bool) -> 
     ]
     more = f", and {len(nodes) - _SHOWN} more" if len(nodes) > _SHOWN else ""
     count = "a node" if len(nodes) == 1 else f"{len(nodes)} nodes"
-    what = f"QNN does not support {count} on {soc.name}: {'; '.join(parts[:_REASONS])}{more}"
-    return chain_words(what, *_cures(soc, nodes, quantized=quantized))
+    verdict = f"QNN does not support {count} on {soc.name}: {'; '.join(parts[:_REASONS])}{more}"
+    return chain_words(verdict, *_cures(soc, nodes, quantized=quantized))
 
 
 def _named(node: RefusedNode, *, few: bool) -> str:

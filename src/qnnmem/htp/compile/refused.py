@@ -206,8 +206,8 @@ def meaning(line: str, soc: str) -> str:
     if has_no_builder(line):
         return "QNN has no operator of this type"
     if match := _RANK.search(line):
-        what = f"one of the tensors has {match[1]} dimensions"
-        return f"{what}, which HTP does not support for this operator"
+        problem = f"one of the tensors has {match[1]} dimensions"
+        return f"{problem}, which HTP does not support for this operator"
     if match := _VALUE.search(line):
         wanted = f"expects {match[2]}" if _BOUND.search(match[2]) else f"supports {match[2]} only"
         return f"one parameter is {match[1]}, but HTP {wanted}"
@@ -310,8 +310,8 @@ def with_origins(
     if not parts:
         return tuple(listed)
     shown = ", ".join(sorted({node.operator for node in parts}))
-    what = f"QNN has no operator of this type; ONNX Runtime computes it by {shown}, which"
-    why = f"{what} QNN rejects"
+    reason = f"QNN has no operator of this type; ONNX Runtime computes it by {shown}, which"
+    why = f"{reason} QNN rejects"
     rest = [node for node in listed if node not in parts]
     return (*(replace(origin, reason=why) for origin in origins), *rest)
 

@@ -88,9 +88,9 @@ def read_model(text: str) -> LlmModel:
         meant = nearest(text, known)
         families = dict.fromkeys(name.partition("-")[0] for name in known)
         hint = f"did you mean {meant}?" if meant else (f"Known families: {', '.join(families)}.")
-        what = f"{quote(text)} is neither a file nor a known model"
+        problem = f"{quote(text)} is neither a file nor a known model"
         raise UsageError(
-            what, cure=(f"{hint} A config.json or a GGUF file works for any other model")
+            problem, cure=f"{hint} A config.json or a GGUF file works for any other model"
         )
     if path.is_dir():
         path = path / "config.json"
@@ -125,9 +125,9 @@ def _read_config(path: Path) -> LlmModel:
         values = msgspec.json.decode(data)
     except (msgspec.DecodeError, RecursionError, UnicodeError) as exc:
         kind = kind_of_bytes(data)
-        what = "is truncated or damaged JSON" if data[:1] == b"{" else f"is {kind.words}"
+        problem = "is truncated or damaged JSON" if data[:1] == b"{" else f"is {kind.words}"
         cure = "pass config.json of the model, a GGUF file, or a known model"
-        raise LoadError(path, what, cure=cure) from exc
+        raise LoadError(path, problem, cure=cure) from exc
     if not isinstance(values, dict):
         raise LoadError(path, "is not the config.json of a model")
     notes = []
@@ -204,17 +204,17 @@ def checked(path: Path, sizes: Mapping[str, int | None], **rest: Any) -> LlmMode
         value = sizes[key]
         if value is None:
             raise LoadError(
-                path, (f"does not state {_NAMES[key][0]}, so it is not the config of a decoder")
+                path, f"does not state {_NAMES[key][0]}, so it is not the config of a decoder"
             )
         if not 1 <= value <= largest:
             raise LoadError(path, f"{_NAMES[key][0]} is {quote(value)}, not from 1 to {largest:,}")
     heads, groups = sizes["heads"], sizes["kv_heads"]
     if heads and groups and heads % groups:
-        what = (
+        problem = (
             f"{heads:,} heads cannot share {groups:,} KV heads: {heads:,} is not a multiple of "
             f"{groups:,}"
         )
-        raise LoadError(path, what)
+        raise LoadError(path, problem)
     if rest.get("experts", 0) > 1 << 12:
         raise LoadError(path, f"{quote(rest['experts'])} experts are over the limit of 4,096")
     return LlmModel(**{**sizes, **rest})
@@ -374,8 +374,10 @@ def _with_part(recipe: LlmRecipe, part: str, bits: int) -> LlmRecipe:
     part = part.removesuffix("_proj")
     if part in _MATRICES:
         if bits not in (recipe.bits, 8):
-            what = f"{part} can have {recipe.bits} bits like its layer, or 8, but not {bits}"
-            raise UsageError(what, cure=("change all matrices with ", Setting("bits", "layers=8")))
+            problem = f"{part} can have {recipe.bits} bits like its layer, or 8, but not {bits}"
+            raise UsageError(
+                problem, cure=("change all matrices with ", Setting("bits", "layers=8"))
+            )
         others = tuple(matrix for matrix in recipe.wide if matrix != part)
         return replace(recipe, wide=(*others, part) if bits == 8 else others, wide_layers=None)
     if part not in _PARTS:

@@ -128,8 +128,8 @@ def _checked(case: LlmCase) -> LlmCase:
     if min(ar) < 1 or len(ar) > _MOST_GRAPHS:
         raise UsageError(f"set 1 to {_MOST_GRAPHS} graphs, each of at least one token")
     if max(ar) >= case.context:
-        what = f"a graph of {max(ar):,} tokens leaves no room in a context of {case.context:,}"
-        raise UsageError(what)
+        problem = f"a graph of {max(ar):,} tokens leaves no room in a context of {case.context:,}"
+        raise UsageError(problem)
     layers = case.model.layers
     if case.shards and min(case.shards) < 1:
         raise UsageError("a shard must have at least one layer")

@@ -177,9 +177,9 @@ class HtpClientContext:
     ) -> None:
         self.backend, self.path, self.soc_id = backend, path, soc_id
         self.described = tuple(graphs)
-        what = f"the context of {quote(path.name)}"
+        subject = f"the context of {quote(path.name)}"
         never = "was not freed before the process ended"
-        self._made = of_process().part("context", "Q13", what, never=never)
+        self._made = of_process().part("context", "Q13", subject, never=never)
         self.registry = MemRegistry(room, siblings=backend.registries, owner=self._made)
         self.is_freed = False
         self._graphs: dict[str, HtpClientGraph] = {}
@@ -224,8 +224,8 @@ class HtpClientContext:
             (name,) = graphs
         if not isinstance(name, str) or name not in graphs:
             known = ", ".join(map(quote, list(graphs)[:_SHOWN])) or "none"
-            what = f"the binary has no graph {quote(name)}; it has {known}"
-            self.registry.fail(6002, finding("Q14", what, _RETRIEVE))
+            problem = f"the binary has no graph {quote(name)}; it has {known}"
+            self.registry.fail(6002, finding("Q14", problem, _RETRIEVE))
         if name not in self._graphs:
             self._graphs[name] = HtpClientGraph(self, graphs[name])
         return self._graphs[name]
@@ -279,8 +279,8 @@ class HtpClientGraph:
     def execute(self, inputs: Sequence[QnnTensor], outputs: Sequence[QnnTensor]) -> Inference:
         """Execute the graph (`QnnGraph_execute`); return how many bytes it reserved and copied."""
         if self.context.is_freed:
-            what = f"the context of graph {quote(self.described.name)} was freed"
-            self._fail(6001, "Q13", what, MEASURED)
+            problem = f"the context of graph {quote(self.described.name)} was freed"
+            self._fail(6001, "Q13", problem, MEASURED)
         read = self._given(inputs, self.described.inputs, "input")
         written = self._given(outputs, self.described.outputs, "output")
         done = self._layer.execute(read, written)
@@ -349,15 +349,17 @@ class HtpClientGraph:
         if given.mem_type == TensorMemType.MEMHANDLE:
             if given.mem_handle is None:
                 but = "" if given.client_buf is None else ", only a raw buffer"
-                what = f"tensor {name} has type MEMHANDLE but no handle{but}"
-                self._fail(6004, "Q7", what, MEASURED)
+                problem = f"tensor {name} has type MEMHANDLE but no handle{but}"
+                self._fail(6004, "Q7", problem, MEASURED)
             if not isinstance(given.mem_handle, MemHandle):
                 fate = self.context.registry.fate(given.mem_handle)
                 self._fail(6004, "Q7", f"the handle of tensor {name} {fate}")
             return given.mem_handle
         if given.mem_type != TensorMemType.RAW:
-            what = f"tensor {name} has memory type {quote(given.mem_type)}, which is treated as RAW"
-            self.context.registry.note(finding("Q12", what, _EXECUTE))
+            problem = (
+                f"tensor {name} has memory type {quote(given.mem_type)}, which is treated as RAW"
+            )
+            self.context.registry.note(finding("Q12", problem, _EXECUTE))
         if given.client_buf is None and given.mem_handle is not None:
             # In C both share a union: the library would use the handle as an address.
             self._fail(
@@ -373,8 +375,10 @@ class HtpClientGraph:
         if size == 0:
             self._fail(6004, "Q7", f"the buffer of tensor {name} has size 0", MEASURED)
         if not isinstance(size, int) or not tensor.nbytes <= size:
-            what = f"tensor {name} needs {tensor.nbytes:,} bytes, but its dataSize is {quote(size)}"
-            self._fail(6004, "Q7", what)
+            problem = (
+                f"tensor {name} needs {tensor.nbytes:,} bytes, but its dataSize is {quote(size)}"
+            )
+            self._fail(6004, "Q7", problem)
         return given.client_buf
 
     def _fail(self, code: int, rule: str, sentence: str, source: str = "") -> NoReturn:
@@ -628,6 +632,6 @@ def _stored(tensor: TensorInfo, value: Any) -> bytes:
     array = numpy.asarray(value)
     kind = numpy_type(tensor)
     if array.dtype.name != kind or array.shape != tensor.dimensions:
-        what = f"input {quote(tensor.name)} has type {kind} and shape {list(tensor.dimensions)}"
-        raise UsageError(f"{what} but was given as {array.dtype.name} {list(array.shape)}")
+        expected = f"input {quote(tensor.name)} has type {kind} and shape {list(tensor.dimensions)}"
+        raise UsageError(f"{expected} but was given as {array.dtype.name} {list(array.shape)}")
     return array.tobytes()

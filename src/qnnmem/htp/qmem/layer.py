@@ -43,8 +43,8 @@ def check_names(graph: HtpGraph) -> None:
     """Raise UsageError if two inputs or outputs of a graph have the same name."""
     names = [tensor.name for tensor in graph.tensors]
     if len(set(names)) < len(names):
-        what = f"graph {quote(graph.name)} has two inputs or outputs with the same name"
-        raise UsageError(f"{what}, so they are ambiguous")
+        subject = f"graph {quote(graph.name)} has two inputs or outputs with the same name"
+        raise UsageError(f"{subject}, so they are ambiguous")
 
 
 class IoLayer:
@@ -132,11 +132,11 @@ class IoLayer:
         else:
             view = held.enter_context(self._raw(tensor, memory))
         if view.nbytes < tensor.nbytes:
-            what = (
+            problem = (
                 f"tensor {quote(tensor.name)} needs {tensor.nbytes:,} bytes, but the "
                 f"buffer has {view.nbytes:,}"
             )
-            too_short = finding("Q7", what, _EXECUTE, need=tensor.nbytes, given=view.nbytes)
+            too_short = finding("Q7", problem, _EXECUTE, need=tensor.nbytes, given=view.nbytes)
             self._registry.fail(6004, too_short)
         if write and view.readonly:
             self._refuse("Q7", f"the buffer of output {quote(tensor.name)} is read-only")
@@ -154,14 +154,14 @@ class IoLayer:
         if getattr(kind, "hasobject", False) or getattr(kind, "kind", "") in ("M", "m"):
             # Overwriting object references would crash the process.
             self._refuse(
-                "Q7", (f"the buffer of tensor {quote(tensor.name)} does not contain plain numbers")
+                "Q7", f"the buffer of tensor {quote(tensor.name)} does not contain plain numbers"
             )
         try:
             return memoryview(memory).cast("B")
         except TypeError:
             self._refuse(
                 "Q7",
-                (f"the buffer of tensor {quote(tensor.name)} is not a contiguous block of bytes"),
+                f"the buffer of tensor {quote(tensor.name)} is not a contiguous block of bytes",
             )
         except ValueError:  # a view that was released
             self._refuse("Q8", f"the buffer of tensor {quote(tensor.name)} was freed")
@@ -200,9 +200,9 @@ class IoLayer:
                 allowed = self._graph.safe_share_io and is_output != is_other_output
                 if is_output and not allowed and (shared := extent.overlap(lower)):
                     fd = filled[name].fd
-                    what = f"output {quote(name)} shares {shared:,} bytes of fd {fd} with "
-                    what += f"{quote(other)}"
-                    self._registry.note(finding("Q11", what, _EXECUTE))
+                    problem = f"output {quote(name)} shares {shared:,} bytes of fd {fd} with "
+                    problem += f"{quote(other)}"
+                    self._registry.note(finding("Q11", problem, _EXECUTE))
 
     def _refuse(self, rule: str, sentence: str, source: str = "") -> NoReturn:
         self._registry.fail(6004, finding(rule, sentence, _EXECUTE, source=source))
@@ -289,12 +289,12 @@ class LibraryGraph:
             memory_limit=self._memory_limit,
             time_limit_per_call=self._ends is None,
         )
-        what = f"the library did not execute graph {quote(self._graph.name)}"
+        failure = f"the library did not execute graph {quote(self._graph.name)}"
         if outcome.kind == "timeout" and self._ends is not None:
-            raise not_in_time(self._binary, f"{what} within {ends.limit_s:g} s")
+            raise not_in_time(self._binary, f"{failure} within {ends.limit_s:g} s")
         if not outcome.is_done:
-            raise CannotTell(f"{what}: {outcome.sentence[:300]}")
+            raise CannotTell(f"{failure}: {outcome.sentence[:300]}")
         reply = outcome.result(CallsReply)
         self.seconds = reply.seconds
         if code := next(filter(None, reply.codes), 0):
-            raise CannotTell(f"{what}: QnnGraph_execute returned {code}")
+            raise CannotTell(f"{failure}: QnnGraph_execute returned {code}")

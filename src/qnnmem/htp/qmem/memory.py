@@ -183,8 +183,8 @@ class MemRegistry:
         except Fault as exc:
             self._refuse(8003, "Q2", str(exc))
         for handle in handles:
-            what = f"{handle.size:,} bytes at offset {handle.offset:,} of fd {handle.fd}"
-            resource = self._context.part("memory", "Q9", what, never=_STILL_REGISTERED)
+            place = f"{handle.size:,} bytes at offset {handle.offset:,} of fd {handle.fd}"
+            resource = self._context.part("memory", "Q9", place, never=_STILL_REGISTERED)
             self._handles.add(handle, resource)
             SharedBuffer.watch(handle.file, self)
         return handles
@@ -270,8 +270,10 @@ class MemRegistry:
             return
         self._reported.add(handle)
         place = _at(self._made_at(handle), "registered")
-        what = f"fd {handle.fd} was closed while {handle.size:,} bytes of it were registered{place}"
-        self.note(finding("Q8", what, call))
+        problem = (
+            f"fd {handle.fd} was closed while {handle.size:,} bytes of it were registered{place}"
+        )
+        self.note(finding("Q8", problem, call))
 
     def _check(self, descriptor: HtpMemDescriptor) -> SharedRange:
         self._check_form(descriptor)
@@ -403,8 +405,8 @@ class RpcHeap:
 
     def add(self, buffer: SharedBuffer) -> None:
         """Count a buffer as a leak until it is freed."""
-        what = f"a buffer of {buffer.size:,} bytes"
-        resource = of_process().part("buffer", "Q15", what, never="was never freed")
+        subject = f"a buffer of {buffer.size:,} bytes"
+        resource = of_process().part("buffer", "Q15", subject, never="was never freed")
         buffer.when_freed(lambda _: resource.freed())
 
     def freed_again(self, buffer: SharedBuffer) -> None:
@@ -414,8 +416,8 @@ class RpcHeap:
         """
         place = buffer.freed_at.split(": ", 1)[0]
         where = f" at {place}" if place else ""
-        what = f"the buffer of {buffer.size:,} bytes was already freed{where}"
-        again = finding("Q15", what, _RPC_FREE)
+        problem = f"the buffer of {buffer.size:,} bytes was already freed{where}"
+        again = finding("Q15", problem, _RPC_FREE)
         living = [listener for listener in self._listeners if not listener.is_freed]
         for listener in living or list(self._listeners):
             listener.note(again)

@@ -400,8 +400,8 @@ def _asked(
     if outcome.kind == "crashed" and outcome.signal is not None:
         return LibraryAnswer(signal=outcome.signal)
     if outcome.kind == "timeout":
-        what = f"the calls in the library did not finish within {ends.limit_s:g} s"
-        raise not_in_time(path, what)
+        problem = f"the calls in the library did not finish within {ends.limit_s:g} s"
+        raise not_in_time(path, problem)
     if not outcome.is_done:
         raise CannotTell(f"the calls in the library failed: {outcome.sentence[:300]}")
     return LibraryAnswer(outcome.result(CallsReply).codes[-1])

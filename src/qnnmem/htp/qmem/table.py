@@ -403,8 +403,8 @@ def obstacle(graphs: Sequence[HtpGraph]) -> Words:
         return f"has {len(graphs)} graphs; ", Setting("run"), " is for binaries with one graph"
     names = [tensor.name for tensor in graphs[0].tensors]
     if len(set(names)) < len(names):
-        what = "has two inputs or outputs with the same name, which "
-        return what, Setting("run"), " cannot tell apart"
+        problem = "has two inputs or outputs with the same name, which "
+        return problem, Setting("run"), " cannot tell apart"
     total = sum(tensor.nbytes for tensor in graphs[0].tensors)
     if total > MOST_IO:
         return f"has {total:,} bytes of IO; ", Setting("run"), f" takes at most {MOST_IO:,}"
@@ -492,13 +492,13 @@ def _misuses(
     if not is_binary_itself(path):
         itself = (
             Setting("misuse"),
-            (" takes the context binary itself, not a model that contains it"),
+            " takes the context binary itself, not a model that contains it",
         )
         raise UsageError(chain_words(f"{path}: ", itself))
     graph = context.graphs[0]
     if why := obstacle_to_misuse(graph):
-        what = (f"graph {quote(graph.name)} {why}; ", Setting("misuse"), " needs another")
-        raise UsageError(chain_words(f"{path}: ", what))
+        problem = (f"graph {quote(graph.name)} {why}; ", Setting("misuse"), " needs another")
+        raise UsageError(chain_words(f"{path}: ", problem))
     target = context.soc_model if soc is None else soc.model_id
     if worker is None and (target is None or not has_library()):
         return try_misuses(path, graph, None, progress=progress)

@@ -194,8 +194,10 @@ class Connection(PipeEnd):
             raise self.lost()
         hello = self._hello(frame[0])
         if hello.missing:
-            what = f"{show_command(self.command)} has no library: {printable(hello.missing[:500])}"
-            raise NoCompiler(f"the HTP worker {what}")
+            problem = (
+                f"{show_command(self.command)} has no library: {printable(hello.missing[:500])}"
+            )
+            raise NoCompiler(f"the HTP worker {problem}")
         beats = threading.Thread(target=self._send_beats, daemon=True)
         beats.start()
         self._threads.append(beats)
@@ -207,8 +209,8 @@ class Connection(PipeEnd):
         try:
             versions = msgspec.json.decode(text, type=ready(Hello))
             if other := versions.difference():
-                what = f"{other}: install the same version of qnnmem on both machines"
-                raise WorkerError(f"the HTP worker {show_command(self.command)} {what}")
+                problem = f"{other}: install the same version of qnnmem on both machines"
+                raise WorkerError(f"the HTP worker {show_command(self.command)} {problem}")
             hello = msgspec.json.decode(text, type=ready(WorkerHello))
         except (ValueError, RecursionError):
             raise self.invalid_answer() from None
@@ -295,8 +297,8 @@ def _start(command: Command) -> subprocess.Popen[bytes]:
         )
     except (OSError, ValueError) as exc:
         reason = (getattr(exc, "strerror", None) or str(exc)).lower()
-        what = f"the HTP worker {show_command(command)} cannot be started ({reason})"
-        raise WorkerLost(what) from exc
+        problem = f"the HTP worker {show_command(command)} cannot be started ({reason})"
+        raise WorkerLost(problem) from exc
 
 
 def _ended(status: int | None) -> str:
