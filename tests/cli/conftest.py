@@ -1,4 +1,4 @@
-"""What tests of the command line share."""
+"""Fixtures that all tests of the command line share."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def signals_as_before() -> Iterator[None]:
-    """Undo what `main`, which never comes back, leaves of the signals of this process."""
+    """Restore the signal handlers and the unraisable hook that `main` changes."""
     numbers = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGALRM)
     before, hook = [signal.getsignal(number) for number in numbers], sys.unraisablehook
     yield

@@ -1,4 +1,4 @@
-"""Shell completion: what each word may be, by click's protocol and in the shells themselves."""
+"""Shell completion: the candidates for each word, through click's protocol and in real shells."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ ROOT = Path(__file__).resolve().parents[2]
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Stand among files of every kind, with the program on the path."""
+    """Change to a folder with files of every kind, with the program on the path."""
     for name in ("a.onnx", "a.txt", "b.bin", "b.CSV", ".hidden.onnx", "c.json", "d.log"):
         (tmp_path / name).touch()
     (tmp_path / "models").mkdir()
@@ -41,7 +41,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def ask(*words: str, last: str = "") -> list[str]:
-    """The answers to a shell: `kind,value`."""
+    """Return the completions that the program gives a shell, as `kind,value`."""
     kind = get_completion_class("bash")
     assert kind is not None
     shell = kind(qnnmem, {}, "qnnmem", "_QNNMEM_COMPLETE")
@@ -49,13 +49,13 @@ def ask(*words: str, last: str = "") -> list[str]:
 
 
 def plain(*values: str) -> list[str]:
-    """Answers that are words."""
+    """Return the values as plain completions."""
     return [f"plain,{value}" for value in values]
 
 
 @pytest.mark.usefixtures("folder")
 def test_words_are_completed() -> None:
-    """Verbs, options, choices, SoCs, entries, rules and shells."""
+    """Completion offers verbs, options, choices, SoCs, entries, rules and shells."""
     assert sorted(ask(last="pl")) == plain("place", "plan")
     assert ask("kb", last="s") == plain("show")
     assert ask("kb", last="f") == plain("find")
@@ -72,7 +72,7 @@ def test_words_are_completed() -> None:
 
 @pytest.mark.usefixtures("folder")
 def test_files_are_completed_by_what_a_verb_takes() -> None:
-    """Endings choose; folders are always there, hidden files when asked for."""
+    """Completion offers folders and files that the verb reads, and hidden files after a dot."""
     assert ask("plan") == plain("a.onnx", "b.CSV", "models/", "odd/", "path/")
     assert ask("footprint") == plain("a.onnx", "b.bin", "models/", "odd/", "path/")
     assert ask("lint", last="c") == plain("c.json")
@@ -83,7 +83,7 @@ def test_files_are_completed_by_what_a_verb_takes() -> None:
 
 @pytest.mark.usefixtures("folder")
 def test_what_a_shell_does_better_is_left_to_it() -> None:
-    """One folder, names to be quoted, files of options, and where nothing has the ending."""
+    """For a lone folder, a quoted name, an output file or no match, the shell completes files."""
     assert ask("plan", last="mod") == ["file,mod"]
     assert ask("plan", last="odd/") == ["file,odd/"]
     assert ask("plan", "a.onnx", "-o", last="b") == ["file,b"]
@@ -92,20 +92,20 @@ def test_what_a_shell_does_better_is_left_to_it() -> None:
 
 
 def test_every_soc_can_be_completed() -> None:
-    """The list is that of `qnnmem socs`."""
+    """Completion of `qnnmem socs` lists every SoC with HTP."""
     assert ask("socs") == plain(*(soc.name for soc in socs() if soc.has_htp))
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 def test_the_script_is_printed(shell: str) -> None:
-    """It names the program and the variable by which it asks."""
+    """The completion script names the environment variable that activates completion."""
     script = run("completion", shell).stdout
     assert f"_QNNMEM_COMPLETE={shell}_complete" in script
     assert script.endswith("\n")
 
 
 def in_shell(name: str, script: str) -> list[str]:
-    """What a script prints in a real shell; skipped where there is none."""
+    """Return the words that a script prints in a real shell; skip if the shell is missing."""
     shell = shutil.which(name)
     if shell is None:
         pytest.skip(f"there is no {name}")
@@ -115,7 +115,7 @@ def in_shell(name: str, script: str) -> list[str]:
 
 @pytest.mark.usefixtures("folder")
 def test_bash_completes() -> None:
-    """The function that bash calls at a key fills in its list."""
+    """The completion function for bash fills COMPREPLY with verbs and SoC names."""
     start = 'eval "$(qnnmem completion bash)"; '
     call = '; _qnnmem_completion qnnmem; printf "%s\\n" "${COMPREPLY[@]}"'
     assert in_shell("bash", f"{start}COMP_WORDS=(qnnmem expl); COMP_CWORD=1{call}") == ["explain"]
@@ -126,7 +126,7 @@ def test_bash_completes() -> None:
 
 @pytest.mark.usefixtures("folder")
 def test_fish_completes() -> None:
-    """`complete -C` asks as a key does."""
+    """`complete -C` of fish returns verbs and SoC names."""
     start = "qnnmem completion fish | source; complete -C "
     assert in_shell("fish", f"{start}'qnnmem expl'")[0] == "explain"
     assert in_shell("fish", f"{start}'qnnmem fit b.bin --soc SM865'") == ["SM8650"]
@@ -134,6 +134,6 @@ def test_fish_completes() -> None:
 
 @pytest.mark.usefixtures("folder")
 def test_zsh_takes_the_script() -> None:
-    """It is registered for the program."""
+    """The zsh script registers its completion function for `qnnmem`."""
     start = 'autoload -U compinit; compinit -D -u; eval "$(qnnmem completion zsh)"; '
     assert in_shell("zsh", f"{start}print $_comps[qnnmem]") == ["_qnnmem_completion"]

@@ -1,4 +1,4 @@
-"""`qnnmem config`: what is written, what is refused, all or nothing."""
+"""`qnnmem config`: the files it writes, the settings it refuses, and writing both files or none."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ PAIR = ["eaiParams_direct.conf", "eaiParams_direct.json"]
 
 
 def run(folder: Path, *options: str) -> Result:
-    """Run the program as `main` does."""
+    """Run `qnnmem config --backend lpai` with this output folder."""
     return verb("config", "--backend", "lpai")("-o", folder, *options)
 
 
 def names(folder: Path) -> list[str]:
-    """List what lies in a folder, hidden files too."""
+    """Return the names of all files in a folder, hidden files included."""
     return sorted(path.name for path in folder.iterdir())
 
 
 def test_a_tcm_pair_is_written_and_passes(tmp_path: Path) -> None:
-    """TCM brings direct mode with it, and lint has nothing to say."""
+    """TCM selects direct mode on the aDSP, and lint has no findings in the pair."""
     folder = tmp_path / "new" / "folder"
     result = run(folder, "--mem-type", "tcm")
     assert result.return_value == 0
@@ -40,7 +40,7 @@ def test_a_tcm_pair_is_written_and_passes(tmp_path: Path) -> None:
 
 
 def test_it_says_what_it_wrote_and_what_to_run(tmp_path: Path) -> None:
-    """Verdict, files, and a command to paste."""
+    """The output has the verdict, the two files, and a `qnn-net-run` command to paste."""
     lines = run(tmp_path, "--mem-type", "tcm").stdout.splitlines()
     assert lines[0] == "LPAI v6, direct mode on the aDSP, IO and model binary in TCM"
     assert lines[1:3] == [f"Wrote {tmp_path / PAIR[1]}", f"Wrote {tmp_path / PAIR[0]}"]
@@ -49,7 +49,7 @@ def test_it_says_what_it_wrote_and_what_to_run(tmp_path: Path) -> None:
 
 
 def test_every_option_reaches_the_file(tmp_path: Path) -> None:
-    """What is asked for is what a run will read."""
+    """Every option of `qnnmem config` appears in the written config file."""
     options = ["--target-env", "x86", "--hw-ver", "v5_1", "--fps", "7", "--ftrt-ratio", "20"]
     options += ["--client-type", "non_real_time", "--affinity", "hard", "--core-selection", "2"]
     assert run(tmp_path, *options, "--exclude-io").return_value == 0
@@ -80,7 +80,7 @@ def test_every_option_reaches_the_file(tmp_path: Path) -> None:
     ],
 )
 def test_contradictions_end_with_2_and_write_nothing(options: list[str], tmp_path: Path) -> None:
-    """Refused before the folder is made."""
+    """Contradicting options end with exit code 2 before the folder is created."""
     folder = tmp_path / "new"
     result = run(folder, *options)
     assert getattr(result.exception, "exit_code", None) == 2
@@ -109,7 +109,7 @@ def test_contradictions_end_with_2_and_write_nothing(options: list[str], tmp_pat
 def test_a_contradiction_names_the_options_that_end_it(
     options: list[str], sentence: str, tmp_path: Path
 ) -> None:
-    """The sentence is in the words of the command line."""
+    """The refusal names the command-line options that resolve the contradiction."""
     exc = run(tmp_path / "new", *options).exception
     assert isinstance(exc, QnnMemError)
     assert exc.sentence(flag) == sentence
@@ -117,7 +117,7 @@ def test_a_contradiction_names_the_options_that_end_it(
 
 @pytest.mark.parametrize("taken", PAIR)
 def test_existing_files_are_kept_without_force(taken: str, tmp_path: Path) -> None:
-    """One of the two in the way is enough to write none."""
+    """If either file of the pair exists, neither is written without --force."""
     (tmp_path / taken).write_text("mine")
     assert "already exists; force replaces it" in str(run(tmp_path).exception)
     assert names(tmp_path) == [taken]
@@ -130,7 +130,7 @@ def test_existing_files_are_kept_without_force(taken: str, tmp_path: Path) -> No
 def test_both_files_appear_or_none(
     blocked: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """When one rename fails, old files are back and new ones are gone."""
+    """When one rename fails, the old file is restored and the new file is removed."""
     (tmp_path / PAIR[0]).write_text("mine")
     place = atomic_file.put_in_place
 
@@ -149,7 +149,7 @@ def test_both_files_appear_or_none(
 def test_a_folder_made_for_nothing_is_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A failure leaves no empty folder behind."""
+    """A failed write leaves no empty folder behind."""
 
     def fail(temporary: Path, path: Path, *, force: bool) -> None:
         raise OSError(28, "No space left on device")
@@ -160,7 +160,7 @@ def test_a_folder_made_for_nothing_is_removed(
 
 
 def test_the_output_must_be_a_folder(tmp_path: Path) -> None:
-    """A file in its place is said to be none."""
+    """A file in place of the output folder is refused."""
     path = tmp_path / "file"
     path.write_text("mine")
     assert "is not a folder" in str(run(path).exception)

@@ -29,7 +29,7 @@ LPAI = ("--backend", "lib/x86_64-linux-clang/libQnnLpai.so", "--model", "small.o
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Stand in a folder with an 8-bit model."""
+    """Change to a folder with an 8-bit model."""
     monkeypatch.chdir(tmp_path)
     Path("small.onnx").write_bytes(small_convolution())
     return tmp_path
@@ -37,7 +37,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make this a machine for which there is no compiler."""
+    """Simulate a platform for which there is no HTP compiler."""
     monkeypatch.setattr(
         library, "find_library", lambda: installed.check_platform("linux", "aarch64")
     )
@@ -45,7 +45,7 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def config(**backend: Any) -> str:
-    """Write the two files; gives the name of the tool's."""
+    """Write the backend and tool config files; return the name of the tool config."""
     Path("htp.conf").write_text(json.dumps(backend), "utf-8")
     named = {"shared_library_path": "libQnnHtpNetRunExtensions.so", "config_file_path": "htp.conf"}
     Path("tool.json").write_text(json.dumps({"backend_extensions": named}), "utf-8")
@@ -98,7 +98,7 @@ def config(**backend: Any) -> str:
     ],
 )
 def test_what_cannot_be_done_is_refused(words: tuple[str, ...], said: str) -> None:
-    """One sentence, exit code 2, and nothing is made."""
+    """A missing or wrong flag ends with one sentence, exit code 2 and no output folder."""
     done = run(*words)
     assert exit_code(done) == 2
     assert said in sentence(done)
@@ -106,7 +106,7 @@ def test_what_cannot_be_done_is_refused(words: tuple[str, ...], said: str) -> No
 
 
 def test_the_version_is_the_tools_line() -> None:
-    """As scripts look for it."""
+    """`--version` prints the version line of the SDK's tool and exits with 0."""
     done = run("--version")
     assert done.stdout.startswith("qnn-context-binary-generator build version: qnnmem-")
     assert exit_code(done) == 0
@@ -114,7 +114,7 @@ def test_the_version_is_the_tools_line() -> None:
 
 @pytest.mark.usefixtures("elsewhere")
 def test_without_the_compiler_everything_else_is_checked_first() -> None:
-    """Exit code 3, no folder; wrong settings are refused before."""
+    """Without the compiler, valid settings exit with 3; invalid settings still exit with 2."""
     done = run(*HTP, "--binary_file", "x")
     assert isinstance(done.exception, NoCompiler)
     assert exit_code(done) == 3
@@ -126,7 +126,7 @@ def test_without_the_compiler_everything_else_is_checked_first() -> None:
 
 
 def test_lpai_gets_a_graph_for_each_model() -> None:
-    """The file is NAME.bin in the folder, which is made; it is replaced without asking."""
+    """The LPAI binary holds one graph per model; a second run replaces it without --force."""
     Path("other.onnx").write_bytes(wide_softmax(100))
     words = ("--binary_file", "both.serialized", "--output_dir", "made/here")
     for _ in range(2):
@@ -140,14 +140,14 @@ def test_lpai_gets_a_graph_for_each_model() -> None:
 
 
 def test_a_name_that_ends_with_bin_stays() -> None:
-    """The ending is not written twice; the level of the log is said where it is chosen."""
+    """A binary name that ends in .bin keeps its suffix, and a chosen log level is printed."""
     done = run(*LPAI, "--binary_file", "a.bin", "--log_level", "info")
     assert Path("output/a.bin").is_file()
     assert "log level is : QNN_LOG_LEVEL_INFO" in done.stdout
 
 
 def test_what_is_not_an_ordinary_file_is_not_replaced() -> None:
-    """A folder of the binary's name stays."""
+    """A folder with the binary's name is not replaced."""
     Path("output/x.bin").mkdir(parents=True)
     done = run(*LPAI, "--binary_file", "x")
     assert isinstance(done.exception, OutputError)
@@ -155,7 +155,7 @@ def test_what_is_not_an_ordinary_file_is_not_replaced() -> None:
 
 
 def test_flags_without_effect_are_named() -> None:
-    """A warning on standard error, so that the transcript stays the tool's."""
+    """Ignored flags are warned about on standard error, not in the tool's transcript."""
     done = run(*LPAI, "--binary_file", "x", "--model_prefix", "QnnModel")
     assert exit_code(done) == 0
     assert "warning: --model_prefix is ignored" in done.stderr
@@ -166,7 +166,7 @@ def test_flags_without_effect_are_named() -> None:
 @needs_library
 @pytest.mark.parametrize("mem_type", ["raw", "memhandle"])
 def test_the_hint_is_in_the_binary(mem_type: str) -> None:
-    """The documented command line writes the file it names; `inspect` shows the hint."""
+    """The memory hint of the command line is in the binary, and `inspect` shows it."""
     words = ("--binary_file", "small_qmem", "--input_output_tensor_mem_type", mem_type)
     done = run(*HTP, *words)
     assert exit_code(done) == 0, done.stderr
@@ -182,7 +182,7 @@ def test_the_hint_is_in_the_binary(mem_type: str) -> None:
 @pytest.mark.htp
 @needs_library
 def test_config_and_overrides_reach_the_compiler() -> None:
-    """SoC, VTCM and level are those of the files, unless the command line overrides them."""
+    """SoC, VTCM and optimisation level come from the config files unless flags override them."""
     graphs = [{"graph_names": ["small"], "vtcm_mb": 2, "O": 3}]
     words = ("--config_file", config(graphs=graphs, devices=[{"soc_model": 69}]))
     assert exit_code(run(*HTP, "--binary_file", "a", *words)) == 0
@@ -196,18 +196,18 @@ def test_config_and_overrides_reach_the_compiler() -> None:
 @pytest.mark.htp
 @needs_library
 def test_a_refused_model_is_explained() -> None:
-    """The tool's line with the code on standard output, the reason beside it; exit code 1."""
+    """A refused model prints the tool's error line, gives the reason on stderr and exits with 1."""
     Path("small.onnx").write_bytes(wide_softmax(10_000_000))
     done = run(*HTP, "--binary_file", "x")
     assert exit_code(done) == 1
     assert "Finalize Graph for Idx = 0 failed with error = 1002" in done.stdout
     assert "No binary: operator" in done.stderr
-    assert "\n  code 1002" in done.stderr  # each part of the reason on a line of its own
+    assert "\n  code 1002" in done.stderr  # each part of the reason is on its own line
     assert not Path("output").exists()
 
 
 def test_errors_are_of_the_one_tree() -> None:
-    """Whatever is wrong is a sentence of ours."""
+    """An invalid model raises a QnnMemError."""
     Path("small.onnx").write_bytes(b"no model")
     assert isinstance(run(*HTP, "--binary_file", "x").exception, QnnMemError)
 
@@ -215,7 +215,7 @@ def test_errors_are_of_the_one_tree() -> None:
 @pytest.mark.htp
 @needs_library
 def test_the_log_of_the_library_is_shown_to_the_level_asked_for() -> None:
-    """Nothing of it without a level; its lines, but none of ours, with one."""
+    """The library's log appears only with --log_level, and without lines of qnnmem itself."""
     quiet = run(*HTP, "--binary_file", "x").stdout.splitlines()
     assert len(quiet) == 1
     text = run(*HTP, "--binary_file", "x", "--log_level", "verbose").stdout

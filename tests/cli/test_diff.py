@@ -16,7 +16,7 @@ diff = command_line.verb("diff")
 
 
 def test_growth_is_exit_code_1_and_its_opposite_0() -> None:
-    """Two models are planned and compared; the verdict comes first."""
+    """`diff` compares two plans: growth exits with 1, shrinkage with 0."""
     worse, better = diff(SMALL, LARGE), diff(LARGE, SMALL)
     assert command_line.exit_code(worse) == 1
     assert worse.stdout.startswith("worse: scratch 15,232 bytes more")
@@ -25,7 +25,7 @@ def test_growth_is_exit_code_1_and_its_opposite_0() -> None:
 
 
 def test_a_kept_result_against_a_model(tmp_path: Path) -> None:
-    """JSON of an earlier build against the file of this one, as JSON of the schema."""
+    """A saved plan in JSON can be compared with a model, and the result follows its schema."""
     kept = tmp_path / "kept.json"
     assert command_line.run("plan", SMALL, "-o", kept).exception is None
     done = diff(kept, LARGE, "--json")
@@ -36,7 +36,7 @@ def test_a_kept_result_against_a_model(tmp_path: Path) -> None:
 
 
 def test_a_size_that_one_model_leaves_open_is_given_to_that_one(tmp_path: Path) -> None:
-    """What the refusal says to try works; a name that neither model has is refused."""
+    """`--dim` and `--shape` apply to the model with that dimension; unknown names are refused."""
     head = '<ir_version: 8, opset_import: ["" : 18]> '
     texts = {
         "fixed": "g (float[2,8] x) => (float[2,8] y) { y = Relu(x) }",
@@ -54,7 +54,7 @@ def test_a_size_that_one_model_leaves_open_is_given_to_that_one(tmp_path: Path) 
 
 
 def test_binaries_are_read_and_not_compiled() -> None:
-    """A bill of HTP and the pools of LPAI."""
+    """HTP and LPAI binaries are compared from their files, without compilation."""
     for name in ("small_htp.bin", "small_lpai.bin"):
         done = diff(EXAMPLES / name, EXAMPLES / name, "-v")
         assert command_line.exit_code(done) == 0
@@ -62,13 +62,13 @@ def test_binaries_are_read_and_not_compiled() -> None:
 
 
 def test_sizes_that_a_model_leaves_open_are_given_for_both() -> None:
-    """As for the plan itself; the same model twice is no change."""
+    """`--dim` applies to both models; the same model twice shows no change."""
     model = EXAMPLES / "small.onnx"
     assert command_line.exit_code(diff(model, model, "--dim", "N=1")) == 0
 
 
 def test_tolerance_and_pools_decide_what_is_worse() -> None:
-    """What is allowed is no reason to fail; a wrong word is."""
+    """Growth within --tolerance or outside --pool exits with 0; an invalid value exits with 2."""
     assert command_line.exit_code(diff(SMALL, LARGE, "--tolerance", "16K")) == 0
     assert command_line.exit_code(diff(SMALL, LARGE, "--pool", "persistent")) == 0
     assert command_line.exit_code(diff(SMALL, LARGE, "--tolerance", "lots")) == 2
@@ -86,7 +86,7 @@ def test_tolerance_and_pools_decide_what_is_worse() -> None:
 def test_what_cannot_be_compared_is_one_sentence(
     content: bytes, words: str, tmp_path: Path
 ) -> None:
-    """Exit code 2, and the file that is meant."""
+    """A file that cannot be compared ends with exit code 2 and one sentence that names the file."""
     path = tmp_path / "b.json"
     path.write_bytes(content)
     done = diff(SMALL, path)
@@ -96,7 +96,7 @@ def test_what_cannot_be_compared_is_one_sentence(
 
 
 def test_models_are_planned_as_plan_does(tmp_path: Path) -> None:
-    """Every option of plan that changes the numbers holds for both, of whatever kind they are."""
+    """Every option of `plan` that changes the numbers applies to both files of `diff`."""
     planned = command_line.run("plan", SMALL, "--align", "4096", "--json")
     done = diff(SMALL, SMALL, "--align", "4096", "--budget", "scratch=1K", "--json", "-v")
     subject = json.loads(done.stdout)["subjects"][0]
@@ -106,7 +106,7 @@ def test_models_are_planned_as_plan_does(tmp_path: Path) -> None:
 
 
 def test_options_of_a_plan_are_refused_where_nothing_is_planned(tmp_path: Path) -> None:
-    """They would change nothing, and nobody would see that."""
+    """Plan options are refused when both files are saved results, as they have no effect."""
     kept = tmp_path / "kept.json"
     assert command_line.run("plan", SMALL, "-o", kept).exception is None
     done = diff(kept, kept, "--align", "128")

@@ -82,7 +82,7 @@ FINE = "E QnnDsp: could not find the perf config\nI QnnDsp: all is well\n"
 
 @pytest.fixture(autouse=True)
 def small_knowledge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three entries are all that is known; the cache and the logs are in a folder of the test."""
+    """Replace the knowledge base by three entries; keep cache and logs in the test's folder."""
     folder = tmp_path / "kb"
     folder.mkdir()
     for name, text in (("graph", GRAPH_LIMIT), ("bare", BARE), ("noise", NOISE)):
@@ -97,13 +97,13 @@ def small_knowledge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Run:
-    """The program inside this process: arguments in, exit code and both streams out."""
+    """Runs `qnnmem doctor` in this process."""
 
     def __init__(self, capfd: pytest.CaptureFixture[str], patch: pytest.MonkeyPatch) -> None:
         self._capfd, self._patch = capfd, patch
 
     def __call__(self, *words: str) -> tuple[int, str, str]:
-        """Run it once."""
+        """Return the exit code, standard output and standard error of one run."""
         self._patch.setattr(sys, "argv", ["qnnmem", "doctor", *words])
         with pytest.raises(SystemExit) as left:
             main()
@@ -114,7 +114,7 @@ class Run:
 
 @pytest.fixture
 def run(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
-    """Run the program."""
+    """Return a function that runs `qnnmem doctor`."""
     return Run(capfd, monkeypatch)
 
 
@@ -129,26 +129,26 @@ def run(capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> R
     ],
 )
 def test_the_exit_code_says_how_it_ended(names: list[str], code: int, start: str, run: Run) -> None:
-    """0 healthy, 1 an incident, 3 nothing decided; the first line is the verdict."""
+    """Exit code 0 is healthy, 1 an incident, 3 undecided; the first line is the verdict."""
     found, out, err = run(*names)
     assert (found, err) == (code, "")
     assert out.startswith(start)
 
 
 def test_a_log_that_is_not_there_ends_with_2(run: Run) -> None:
-    """One sentence on standard error and nothing on standard output."""
+    """A missing log gives exit code 2, one sentence on standard error and no output."""
     assert run("gone.log") == (2, "", "qnnmem: gone.log: no such file\n")
 
 
 @pytest.mark.parametrize("name", ["limit.log", "code.log", "fine.log"])
 def test_both_spellings_of_json_say_the_same(name: str, run: Run) -> None:
-    """`--json` is short for `--format json`, wherever it stands."""
+    """`--json` is short for `--format json`, at any position."""
     first, *others = (run(name, "--json"), run("--json", name), run("--format=json", name))
     assert [without_seconds(one) for one in others] == [without_seconds(first)] * 2
 
 
 def without_seconds(done: tuple[int, str, str]) -> tuple[int, str, str]:
-    """A result without the one number that differs between runs."""
+    """Return a result without its elapsed time."""
     import re
 
     return done[0], re.sub(r'"seconds": ?[0-9.e-]+', "", done[1]), done[2]
@@ -172,7 +172,7 @@ def without_seconds(done: tuple[int, str, str]) -> tuple[int, str, str]:
     ],
 )
 def test_options_that_contradict_are_refused(words: list[str], reason: str, run: Run) -> None:
-    """One sentence says why; nothing is read."""
+    """Contradicting or invalid options end with exit code 2 and one sentence."""
     code, out, err = run(*words)
     assert (code, out) == (2, "")
     assert err.startswith(f"qnnmem: {reason}")
@@ -180,7 +180,7 @@ def test_options_that_contradict_are_refused(words: list[str], reason: str, run:
 
 
 def test_a_result_can_be_written_to_a_file(run: Run) -> None:
-    """The file appears whole, and is replaced only with --force."""
+    """`-o` writes the whole result to a file, and replaces an existing file only with --force."""
     code, out, err = run("limit.log", "--json", "-o", "out.json")
     assert (code, out) == (1, "")
     assert err.startswith("Wrote out.json\ngraph stage: out of memory: ")
@@ -194,7 +194,7 @@ def test_a_result_can_be_written_to_a_file(run: Run) -> None:
 
 
 def test_notes_of_a_team_speak_first(run: Run) -> None:
-    """Plain Markdown notes are matched by their typical lines."""
+    """Plain Markdown notes given with --kb take precedence over the built-in entries."""
     Path("note.md").write_text(TEAM_NOTE, "utf-8")
     Path("zebra.log").write_text("E zebra limit reached by the allocator\n" + LIMIT, "utf-8")
     values = json.loads(run("zebra.log", "--kb", "note.md", "--json")[1])
@@ -203,7 +203,7 @@ def test_notes_of_a_team_speak_first(run: Run) -> None:
 
 
 def test_a_binary_adds_the_numbers_of_the_model(run: Run) -> None:
-    """Each memory incident carries the bill of the binary, with origins."""
+    """With --binary, each memory incident carries the binary's bill, with origins."""
     Path("m.bin").write_bytes(pack_context(example_context()))
     code, out, _ = run("limit.log", "--binary", "m.bin", "--json")
     own = json.loads(out)["incidents"][0]["own_numbers"]
@@ -214,12 +214,12 @@ def test_a_binary_adds_the_numbers_of_the_model(run: Run) -> None:
 
 
 def test_healthy_logs_ask_for_no_numbers(run: Run) -> None:
-    """Where nothing failed, the model is not even looked at."""
+    """If the log is healthy, the doctor does not read the binary."""
     assert run("fine.log", "--binary", "gone.bin")[0] == 0
 
 
 def test_a_binary_that_cannot_be_read_does_not_take_the_diagnosis(run: Run) -> None:
-    """What the log says comes first, then why there is nothing about the binary."""
+    """An unreadable binary adds a note after the diagnosis and does not replace it."""
     code, out, err = run("limit.log", "--binary", "gone.bin")
     assert (code, err) == (1, "")
     assert out.startswith("graph stage: out of memory")
@@ -229,7 +229,7 @@ def test_a_binary_that_cannot_be_read_does_not_take_the_diagnosis(run: Run) -> N
 def test_a_compiler_that_is_missing_does_not_take_the_diagnosis(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The limits of the SoC are known without it; a note says why there is no more."""
+    """Without the compiler, the doctor still shows the SoC's limits and adds a note."""
     _no_compiler(monkeypatch)
     code, out, err = run("limit.log", "--model", _model(), "--soc", "SM8650")
     assert (code, err) == (1, "")
@@ -241,7 +241,7 @@ def test_a_compiler_that_is_missing_does_not_take_the_diagnosis(
 def test_json_without_a_compiler_holds_the_diagnosis_and_the_note(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The same for programs that read it."""
+    """JSON, SARIF and Markdown hold the diagnosis and the note about the missing compiler."""
     _no_compiler(monkeypatch)
     for form in ("json", "sarif", "markdown"):
         code, out, _ = run(*("limit.log", "--model", _model(), "--soc", "SM8650", "--format", form))
@@ -254,7 +254,7 @@ def test_json_without_a_compiler_holds_the_diagnosis_and_the_note(
 def test_nothing_that_fails_beside_the_log_takes_the_diagnosis(
     run: Run, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    """A disk that fails, or memory that ends, while the model is looked at."""
+    """A disk error or lack of memory while reading the model becomes a note after the diagnosis."""
     _no_compiler(monkeypatch, error)
     code, out, _ = run("limit.log", "--model", _model(), "--soc", "SM8650")
     assert code == 1
@@ -264,7 +264,7 @@ def test_nothing_that_fails_beside_the_log_takes_the_diagnosis(
 def test_a_binary_counts_where_the_model_cannot_be_looked_at(
     run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """One that fails does not take the other with it."""
+    """If the model cannot be compiled, the numbers of the binary are still shown."""
     _no_compiler(monkeypatch)
     binary = tmp_path / "context.bin"
     binary.write_bytes(pack_context(example_context()))
@@ -278,7 +278,7 @@ def _model() -> str:
 
 
 def _no_compiler(monkeypatch: pytest.MonkeyPatch, error: Exception | None = None) -> None:
-    """Let every compile end so, on machines that could."""
+    """Make every compile raise this error, even where the compiler is installed."""
 
     def refuse(*_: object) -> None:
         raise error or CannotTell("there is no compiler")
@@ -287,13 +287,13 @@ def _no_compiler(monkeypatch: pytest.MonkeyPatch, error: Exception | None = None
 
 
 def test_a_model_without_a_soc_is_planned_for_lpai(run: Run) -> None:
-    """The pools of the plan stand beside what the log says."""
+    """A model without --soc is planned for LPAI, and its pools appear in the diagnosis."""
     out = run("limit.log", "-v", "--model", str(ROOT / "examples" / "tiny.eaix"))[1]
     assert "scratch         2,304 bytes  2.25 KiB  computed: plan of qnnmem" in out
 
 
 def test_many_incidents_reach_json_one_by_one(run: Run) -> None:
-    """More incidents than are kept in memory come out complete and in order."""
+    """All 400 incidents reach the JSON in order, although not all are kept in memory."""
     lines = [f"01-01 00:{k // 60:02}:{k % 60:02}.000 {k + 1} 1 E qnn: {CODE}" for k in range(400)]
     Path("many.log").write_text("".join(lines), "utf-8")
     values = json.loads(run("many.log", "--json")[1])
@@ -303,13 +303,13 @@ def test_many_incidents_reach_json_one_by_one(run: Run) -> None:
 
 
 def test_workers_change_nothing(run: Run) -> None:
-    """Read by two workers, the result is the same."""
+    """Two worker processes give the same result as one process."""
     one, two = run(".", "--json"), run(".", "--json", "--jobs", "2")
     assert without_seconds(one) == without_seconds(two)
 
 
 def test_incidents_are_counted_over_all_logs(run: Run) -> None:
-    """A table instead of each incident, and the same rows as JSON."""
+    """`--group-by` prints one table instead of each incident, with the same rows in JSON."""
     code, out, _ = run(".", "--group-by", "cause")
     assert code == 1
     assert out.startswith("2 incidents by cause\n")
@@ -321,7 +321,7 @@ def test_incidents_are_counted_over_all_logs(run: Run) -> None:
 
 
 def follow(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
-    """Watch a pipe that brings one incident and ends."""
+    """Run `doctor --follow` on a pipe that delivers one incident and then ends."""
     script = (
         "import sys, pathlib\n"
         "from qnnmem.doctor.kb import knowledge\n"
@@ -336,7 +336,7 @@ def follow(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_live_log_shows_each_incident_and_ends_with_a_summary(tmp_path: Path) -> None:
-    """The incident is shown once; what was read comes last."""
+    """A followed log prints each incident once, and a summary at its end."""
     done = follow(tmp_path / "kb")
     assert (done.returncode, done.stderr) == (1, "")
     assert done.stdout.startswith("incident 1: graph stage: out of memory")
@@ -345,14 +345,14 @@ def test_a_live_log_shows_each_incident_and_ends_with_a_summary(tmp_path: Path) 
 
 
 def test_a_packed_log_is_not_followed(run: Run) -> None:
-    """The message names the option."""
+    """A compressed log with --follow is refused; the message names the option."""
     Path("log.gz").write_bytes(b"\x1f\x8b\x08\0\0\0\0\0\0\0")
     reason = "log.gz: a compressed log does not grow; read it without --follow"
     assert run("log.gz", "--follow") == (2, "", f"qnnmem: {reason}\n")
 
 
 def test_a_live_log_as_json_is_one_object(tmp_path: Path) -> None:
-    """JSON is written when the log has ended."""
+    """With --follow, the JSON object is written once, after the log has ended."""
     done = follow(tmp_path / "kb", "--json")
     assert len(json.loads(done.stdout)["incidents"]) == done.returncode == 1
 
@@ -361,7 +361,7 @@ OF_OTHER_VERBS = {"rich", "numpy", "onnx", "onnxruntime", "csv", "subprocess"}
 
 
 def test_a_small_log_is_read_without_what_other_verbs_need(tmp_path: Path) -> None:
-    """Verbs are imported when they are asked for, and so is what they need."""
+    """`doctor` on a small log does not import the packages that only other verbs need."""
     script = (
         "import sys, pathlib\n"
         "from qnnmem.doctor.kb import knowledge\n"

@@ -1,4 +1,4 @@
-"""Which faults are the machine's, and how they are said."""
+"""Environment errors: which exceptions come from the machine's limits, and their messages."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ MEMORY = "not enough memory for this input; this process is limited to 99 B (uli
 
 @pytest.fixture(autouse=True)
 def limits(monkeypatch: pytest.MonkeyPatch) -> dict[int, int]:
-    """Limits of the process, 99 unless a test says otherwise."""
+    """Set every process limit to 99; a test may change the returned limits."""
     found = dict.fromkeys((resource.RLIMIT_AS, resource.RLIMIT_NOFILE, resource.RLIMIT_NPROC), 99)
     monkeypatch.setattr(resource, "getrlimit", lambda kind: (found[kind], 10**6))
     return found
 
 
 def because(error: BaseException, cause: BaseException, hidden: bool = False) -> BaseException:
-    """An error with a reason, or one that came up while another was dealt with."""
+    """Return the error with a cause, or with only a context if `hidden`."""
     error.__context__ = cause
     error.__cause__ = None if hidden else cause
     return error
@@ -69,12 +69,12 @@ def because(error: BaseException, cause: BaseException, hidden: bool = False) ->
     ],
 )
 def test_a_fault_of_the_machine_is_told_from_ours(error: BaseException, said: str) -> None:
-    """One sentence with the limit that was reached, or nothing."""
+    """A machine fault becomes one sentence with the exceeded limit; other errors become none."""
     assert blame(error) == said
 
 
 def test_errors_that_go_round_in_a_circle_end() -> None:
-    """A chain may come back to where it began."""
+    """A cycle in the chain of exception contexts does not loop forever."""
     one, other = ValueError(), KeyError()
     one.__context__, other.__context__ = other, one
     assert blame(one) == ""
@@ -83,7 +83,7 @@ def test_errors_that_go_round_in_a_circle_end() -> None:
 def test_without_limits_none_is_named(
     limits: dict[int, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither one that is infinite nor one that the system does not have."""
+    """The message names no limit if the limit is infinite or the `resource` module is missing."""
     limits.update(dict.fromkeys(limits, resource.RLIM_INFINITY))
     plain = ["not enough memory for this input", "no more processes or threads can be started"]
     errors = (MemoryError(), OSError(errno.EAGAIN, "x"))

@@ -1,4 +1,4 @@
-"""What a verb prints as JSON when there is no result: an object with the reason."""
+"""JSON output of a failed verb: an object with the reason."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_the_reason_is_an_object(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """The same sentence as on standard error, with the exit code."""
+    """The JSON error has the exit code and the same sentence as standard error."""
     monkeypatch.setattr(sys, "argv", ["qnnmem", *words])
     assert outcome(lambda: False) == code
     printed = capsys.readouterr()
@@ -59,12 +59,12 @@ def test_the_reason_is_an_object(
     ],
 )
 def test_only_where_json_was_asked_for(words: Sequence[str], wanted: bool) -> None:
-    """A file may have the name of an option behind two dashes."""
+    """A JSON error is printed only if JSON was requested; words after `--` are file names."""
     assert wants_json(words) is wanted
 
 
 def test_the_whole_program_does_so() -> None:
-    """One object on standard output, one sentence on standard error."""
+    """The program prints one JSON object on standard output and one sentence on standard error."""
     command = [sys.executable, "-m", "qnnmem", "plan", os.devnull, "--json"]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert (done.returncode, json.loads(done.stdout)["exit_code"]) == (2, 2)

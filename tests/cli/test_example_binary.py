@@ -1,4 +1,4 @@
-"""The finished HTP binary of the examples: its numbers, as README and pages show them, anywhere."""
+"""The HTP binary in examples/: its numbers match the README and the pages on every machine."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ PAGES = [ROOT / "README.md", ROOT / "docs" / "how-to" / "htp-anywhere.md"]
 
 @pytest.fixture(autouse=True)
 def nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let every library be missing: nothing here is compiled."""
+    """Hide every HTP library, so that no test here can compile."""
     monkeypatch.setenv("QNNMEM_HTP_WORKER", "no-such-program-anywhere")
 
 
 def test_it_is_small_and_what_it_was() -> None:
-    """48 KiB, made once by the real compiler."""
+    """The example binary is 49,152 bytes, with a fixed checksum."""
     assert BINARY.stat().st_size == 49_152
     digest = hashlib.sha256(BINARY.read_bytes()).hexdigest()
     assert digest == "010a37179957eabcf48a5ae0246c50efa2aed5d232f5818c4f841c02c2fec3dc"
@@ -41,14 +41,14 @@ def test_it_is_small_and_what_it_was() -> None:
     ],
 )
 def test_it_is_read_on_every_machine(verb: str, first: str) -> None:
-    """Nobody is connected and nothing is compiled for it."""
+    """Every HTP verb reads the example binary without a compiler or a device."""
     done = run(verb, BINARY)
     assert exit_code(done) == 0
     assert done.stdout.startswith(first)
 
 
 def test_its_parts_are_known() -> None:
-    """The bill in JSON has what the compiler wrote into the file."""
+    """The JSON bill lists the parts that the compiler recorded in the file."""
     parts = json.loads(run("footprint", BINARY, "--json").stdout)["parts"]
     found = {name: part["bytes"] for name, part in parts.items() if part["bytes"]}
     assert found == {"weights": 8192, "IO": 16384, "op data": 4352, "VTCM": 8388608}
@@ -56,7 +56,7 @@ def test_its_parts_are_known() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_pages_say_that_it_is_read_not_compiled(page: Path) -> None:
-    """Whoever sees the numbers knows where they come from."""
+    """Pages that show these numbers state that they are read, not compiled."""
     text = " ".join(page.read_text("utf-8").split())
     assert "read, not compiled" in text or "read from it, not compiled" in text
     assert "8,417,536 bytes (8.03 MiB) of memory on SM8650" in text

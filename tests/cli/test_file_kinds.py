@@ -1,4 +1,4 @@
-"""Every verb with every kind of file: what it does not read it names, and who reads it."""
+"""Every verb with every kind of file: a refusal names the kind and the verbs that read it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from file_samples import SAMPLES, sample, write_samples
 from qnnmem.cli.verbs import VERBS
 from qnnmem.loader.file_kind import HEAD, KINDS, kind_of_bytes
 
-FEW = {"empty", "onnx", "htp", "elf"}  # for a verb that starts a process each time
+FEW = {"empty", "onnx", "htp", "elf"}  # for a verb that starts a process for each file
 FOLDER = Path(__file__).parents[2] / "examples"
 Words = tuple[str | Path, ...]
-# Each verb that takes a file, the kinds it takes, and how it is called.
+# Each verb that takes a file, the kinds that it reads, and its command line.
 CALLS: dict[str, tuple[str, set[str], Callable[[Path], Words]]] = {
     "plan": ("plan", set(), lambda f: ("plan", f)),
     "prepare": ("prepare", set(), lambda f: ("prepare", f, "-o", f"{f}.out")),
@@ -48,7 +48,7 @@ CALLS: dict[str, tuple[str, set[str], Callable[[Path], Words]]] = {
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, Path]]:
-    """One file of every kind."""
+    """Write one file of every kind."""
     folder = tmp_path_factory.mktemp("kinds")
     (folder / "list.txt").write_text("x.raw\n")
     return write_samples(folder)
@@ -56,13 +56,13 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, Path]]:
 
 @pytest.mark.parametrize("place", range(len(SAMPLES)), ids=[name for _, name, _ in SAMPLES])
 def test_a_kind_is_found_by_content(place: int) -> None:
-    """No name is needed to tell what a file is."""
+    """The kind of a file is detected from its content, not from its name."""
     assert kind_of_bytes(sample(place)[:HEAD]).name == SAMPLES[place][0]
 
 
 @pytest.mark.parametrize("call", CALLS)
 def test_a_verb_says_what_it_was_given(call: str, files: list[tuple[str, Path]]) -> None:
-    """A file of a kind that a verb does not take: what it is, and which verb reads it."""
+    """A file that a verb cannot read exits with 2 and names its kind and the right verb."""
     verb, takes, words = CALLS[call]
     for name, path in files:
         kind = KINDS[name]
@@ -84,7 +84,7 @@ def test_a_verb_says_what_it_was_given(call: str, files: list[tuple[str, Path]])
 def test_a_doctor_given_another_file_beside_the_log_says_so(
     option: str, files: list[tuple[str, Path]]
 ) -> None:
-    """The diagnosis comes first, whatever is wrong with the file."""
+    """A wrong file for --binary or --model is named, but the diagnosis still comes first."""
     binaries = {"htp", "epcontext", "pte", "litert", "litertlm"}
     takes = {"--binary": binaries, "--model": {"onnx", "tflite", "csv"}}[option]
     for name, path in files:
@@ -97,14 +97,14 @@ def test_a_doctor_given_another_file_beside_the_log_says_so(
 
 
 def test_every_verb_of_the_table_is_one() -> None:
-    """The table names verbs that exist, and a cure where there is none."""
+    """Every kind of file names existing verbs that read it, or a remedy."""
     for kind in KINDS.values():
         assert set(kind.verbs) <= set(VERBS)
         assert kind.verbs or kind.cure
 
 
 def test_every_kind_has_a_sample() -> None:
-    """What is in the table is tried."""
+    """Every kind of file but the four rarest has a sample."""
     rare = {"empty", "xml", "graphdef", "graphs"}
     assert {name for name, _, _ in SAMPLES} == set(KINDS) - rare
 
@@ -127,12 +127,12 @@ def test_every_kind_has_a_sample() -> None:
     ],
 )
 def test_other_beginnings(content: bytes, name: str) -> None:
-    """Text in any writing is text; a few NUL bytes of a phone that died do not change that."""
+    """Text in any encoding is text, even with a few NUL bytes at the end."""
     assert kind_of_bytes(content).name == name
 
 
 def test_an_onnx_model_needs_no_name(tmp_path: Path) -> None:
-    """The same content under any name is the same model, compiled or not."""
+    """An ONNX model is recognised under any name, compiled or not."""
     model, compiled = tmp_path / "weights.bin", tmp_path / "context.pb"
     model.write_bytes(sample(0))
     compiled.write_bytes(sample(1))
@@ -142,7 +142,7 @@ def test_an_onnx_model_needs_no_name(tmp_path: Path) -> None:
 
 
 def test_a_context_far_behind_other_nodes_is_found(tmp_path: Path) -> None:
-    """ONNX Runtime leaves nodes that HTP does not take in front of the compiled one."""
+    """A compiled context after 3,000 other nodes of an ONNX model is found."""
     import onnx
 
     model = onnx.load_from_string(sample(1))
@@ -159,7 +159,7 @@ def test_a_context_far_behind_other_nodes_is_found(tmp_path: Path) -> None:
 
 
 def test_one_bad_file_among_logs_is_left_out(tmp_path: Path) -> None:
-    """The logs are read all the same, and what was left out is said."""
+    """A shared library among logs is reported as skipped, and the logs are still read."""
     library = tmp_path / "libx.so"
     library.write_bytes(b"\x7fELF" + bytes(99))
     done = run("doctor", FOLDER / "graph_limit.log", library)
@@ -169,7 +169,7 @@ def test_one_bad_file_among_logs_is_left_out(tmp_path: Path) -> None:
 
 
 def test_a_missing_file_is_said_alike_by_all(tmp_path: Path) -> None:
-    """One wording: the name, and that there is no such file."""
+    """Every verb reports a missing file as `NAME: no such file` and exits with 2."""
     gone = tmp_path / "gone.bin"
     (tmp_path / "list.txt").write_text("x.raw\n")
     for call, (_, _, words) in CALLS.items():
@@ -201,7 +201,7 @@ def test_a_missing_file_is_said_alike_by_all(tmp_path: Path) -> None:
 def test_files_that_options_name_are_missed_alike(
     words: tuple[str, ...], files: list[tuple[str, Path]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever the file was for."""
+    """A missing file named by an option is reported with the same words."""
     monkeypatch.chdir(files[0][1].parent)
     done = run(*words)
     assert exit_code(done) == 2
@@ -218,7 +218,7 @@ def test_files_that_options_name_are_missed_alike(
     ids=["empty", "tflite", "log"],
 )
 def test_what_comes_on_standard_input_is_looked_at(content: bytes, code: int, words: str) -> None:
-    """An empty pipe and a model are no healthy logs."""
+    """The doctor refuses an empty pipe and a model on standard input with exit code 2."""
     done = subprocess.run(
         [sys.executable, "-m", "qnnmem", "doctor", "-"], input=content, capture_output=True
     )
@@ -227,7 +227,7 @@ def test_what_comes_on_standard_input_is_looked_at(content: bytes, code: int, wo
 
 
 def test_noise_is_no_text() -> None:
-    """Whatever its bytes happen to be: no verb takes it for a log."""
+    """Random bytes are never taken for a log."""
     for seed in range(300):
         noise = random.Random(seed).randbytes(256 + 13 * seed)  # noqa: S311 - any noise will do
         assert "doctor" not in kind_of_bytes(noise).verbs, seed
@@ -244,13 +244,13 @@ def test_noise_is_no_text() -> None:
     ],
 )
 def test_text_of_any_code_page_is_text(text: str, coding: str) -> None:
-    """Also with what a crash leaves at the end."""
+    """Text in any code page is text, even with NUL bytes at its end."""
     assert kind_of_bytes(text.encode(coding)).name == "text"
 
 
 @pytest.mark.parametrize("end", range(6))
 def test_a_short_message_without_latin_letters_is_text(end: int) -> None:
-    """Wherever it ends: letters of two and three bytes are not cut by looking at them."""
+    """Text is recognised even if the inspected part ends inside a multi-byte character."""
     for text in ("не удалось создать контекст, недостаточно памяти", "内存不足无法创建上下文"):
         assert kind_of_bytes((text + "!" * end).encode()).name == "text"
         assert kind_of_bytes(text.encode()[: -1 - end]).name == "text"

@@ -35,7 +35,7 @@ run = verb("fit")
 
 
 def test_a_binary_that_fits(tmp_path: Path) -> None:
-    """The first line says yes, where it is tight and by how much."""
+    """The first line of a fit names the tightest limit, the next one and the bytes to spare."""
     done = run(binary(tmp_path))
     first = done.stdout.splitlines()[0]
     assert first.startswith("fits SM8650: 0 bytes to spare in the VTCM, all of it used; ")
@@ -45,7 +45,7 @@ def test_a_binary_that_fits(tmp_path: Path) -> None:
 
 
 def test_a_binary_that_does_not(tmp_path: Path) -> None:
-    """The first line says no and what is missing; largest parts are named."""
+    """A verdict of "does not fit" states the excess, lists the largest parts and exits with 1."""
     done = run(binary(tmp_path, const=3600 * MIB))
     assert done.stdout.startswith("does not fit SM8650: ")
     assert "more than the process domain allows" in done.stdout.splitlines()[0]
@@ -54,13 +54,13 @@ def test_a_binary_that_does_not(tmp_path: Path) -> None:
 
 
 def test_a_range_across_the_limit_cannot_be_told(tmp_path: Path) -> None:
-    """Exit code 3, and the sentence says what would help."""
+    """A need whose range spans the limit exits with 3 and suggests --load."""
     done = run(binary(tmp_path, const=0, op_data=2300 * MIB, io=0, ddr_tensors=0))
     assert (done.return_value, "--load" in done.stdout.splitlines()[0]) == (3, True)
 
 
 def test_every_soc_is_one_line(tmp_path: Path) -> None:
-    """The table ends with the first that does not fit in full."""
+    """`--all-socs` prints one line per SoC and exits with 1 if the model fits only some."""
     done = run(binary(tmp_path), "--all-socs")
     assert done.stdout.splitlines()[0].startswith("fits ")
     assert "SM8750      fits" in done.stdout
@@ -69,7 +69,7 @@ def test_every_soc_is_one_line(tmp_path: Path) -> None:
 
 
 def test_the_json_obeys_its_schema(tmp_path: Path) -> None:
-    """For one SoC and for all, with and without answers."""
+    """The JSON follows its schema for one SoC, for several, and with a budget."""
     for words in ([], ["--all-socs"], ["--soc", "SM8350", "--soc", "57"], ["--budget", "ram=1K"]):
         values = json.loads(run(binary(tmp_path), "--json", *words).stdout)
         jsonschema.validate(values, load_schema("qnnmem.fit/1"))
@@ -85,12 +85,12 @@ def test_the_json_obeys_its_schema(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_words_are_refused(tmp_path: Path, words: list[str], error: type) -> None:
-    """Before anything is read."""
+    """An unknown SoC, a SoC without HTP or a wrong budget is refused."""
     assert isinstance(run(binary(tmp_path), *words).exception, error)
 
 
 def test_a_model_needs_a_soc(tmp_path: Path) -> None:
-    """It has to be compiled for something."""
+    """An ONNX model without --soc is refused, since it must be compiled first."""
     path = tmp_path / "model.onnx"
     path.write_bytes(b"\x08\x09\x3a\x00")
     error = run(path).exception
@@ -99,7 +99,7 @@ def test_a_model_needs_a_soc(tmp_path: Path) -> None:
 
 
 def test_an_output_file_is_kept_unless_forced(tmp_path: Path) -> None:
-    """-o writes the answer, and replaces with --force only."""
+    """`-o` writes the answer and replaces an existing file only with --force."""
     path, target = binary(tmp_path), tmp_path / "fit.json"
     assert run(path, "-o", target).return_value == 0
     assert isinstance(run(path, "-o", target).exception, OutputError)
@@ -109,10 +109,10 @@ def test_an_output_file_is_kept_unless_forced(tmp_path: Path) -> None:
 @pytest.mark.htp
 @pytest.mark.skipif(not has_library(), reason=f"the HTP library is not here; {INSTALL}")
 class TestRealLibrary:
-    """Models that cost nothing to compile."""
+    """Fit of models that compile quickly."""
 
     def test_smaller_sizes_are_verified(self, tmp_path: Path) -> None:
-        """The linear rule and half are compiled, the rest is only suggested."""
+        """`--try 2` compiles two smaller sizes to verify them and only suggests the others."""
         path = sliced(tmp_path / "m.onnx", "batch")
         done = run(path, "--soc", "SM8350", "--dim", "batch=3000", "--try", "2")
         assert done.return_value == 1
@@ -122,7 +122,7 @@ class TestRealLibrary:
         assert "suggested --soc SM8550" in done.stdout
 
     def test_several_socs_are_compiled_for(self, tmp_path: Path) -> None:
-        """Between the two compile limits the answers differ; nothing else is tried."""
+        """Each SoC is compiled for; the same model is over the limit of SM8350 and fits SM8550."""
         path = sliced(tmp_path / "m.onnx", 2100)
         done = run(path, "--soc", "SM8350", "--soc", "SM8550", "--json")
         values = json.loads(done.stdout)

@@ -1,4 +1,4 @@
-"""`qnnmem fix`: what it changes, what it writes, and how it says no."""
+"""`qnnmem fix`: its changes, its files and its refusals."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from qnnmem.verbs.compiler import warn
 
 
 def pictures(width: int = 12) -> onnx.ModelProto:
-    """A model that widens a picture, narrows it again, and takes the mean."""
+    """Return a model with a widening convolution, a narrowing convolution and a mean."""
     random = numpy.random.default_rng(0)
 
     def weights(name: str, *shape: int) -> onnx.TensorProto:
@@ -49,7 +49,7 @@ TILING = {"nodes": 4, "regions": [], "inplace": False, "reorder": False}
 
 @pytest.fixture
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Name a model whose two convolutions need 98,304 bytes between them."""
+    """Return the name of a model whose two convolutions need 98,304 bytes between them."""
     monkeypatch.chdir(tmp_path)
     onnx.save(pictures(), "pictures.onnx")
     return "pictures.onnx"
@@ -57,7 +57,7 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 @pytest.fixture(scope="module")
 def recipe(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """A recipe for the same model, made once."""
+    """Return a recipe for the same model, made once per module."""
     folder = tmp_path_factory.mktemp("made")
     onnx.save(pictures(), folder / "pictures.onnx")
     enough = ("--dim", "batch=1", "--budget", "scratch=48K")
@@ -67,7 +67,7 @@ def recipe(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 def test_a_model_twice_too_large_is_made_to_fit(model: str) -> None:
-    """What is written fits when it is planned anew, and computes the same."""
+    """The written model fits when it is planned again, and its results are identical."""
     done = run("fix", model, "--dim", "batch=1", "--budget", "scratch=48K", "-o", "out")
     assert exit_code(done) == 0
     first = done.stdout.splitlines()[0]
@@ -83,12 +83,12 @@ def test_a_model_twice_too_large_is_made_to_fit(model: str) -> None:
 
 
 def options(command: list[str]) -> list[str]:
-    """Those of a command that a plan takes, too."""
+    """Return the options of a command that `plan` accepts, too."""
     return [word for word in command if word in ("--inplace", "--reorder")]
 
 
 def test_a_recipe_repeats_it(model: str) -> None:
-    """The same model comes of a recipe, without a search and without options."""
+    """A recipe reproduces the fixed model byte for byte, without a search and without options."""
     run("fix", model, "--dim", "batch=1", "--budget", "scratch=48K", "-o", "out")
     recipe = json.loads(Path("out/pictures.recipe.json").read_text("utf-8"))
     jsonschema.Draft202012Validator(load_schema("qnnmem.fix-recipe/1")).validate(recipe)
@@ -120,7 +120,7 @@ def test_a_recipe_repeats_it(model: str) -> None:
 def test_a_wrong_recipe_is_refused(
     model: str, recipe: str, change: dict[str, object], said: str
 ) -> None:
-    """A recipe of another model, or one that was tampered with, is one sentence."""
+    """A recipe for another model, or a damaged recipe, is refused with one sentence."""
     Path("wrong.json").write_text(json.dumps({**json.loads(recipe), **change}), "utf-8")
     done = run("fix", model, "--apply", "wrong.json", "-o", "again")
     assert exit_code(done) == 2
@@ -129,7 +129,7 @@ def test_a_wrong_recipe_is_refused(
 
 
 def test_a_recipe_for_other_tensors_is_refused(model: str, recipe: str) -> None:
-    """As many nodes are not enough: they must make the same tensors."""
+    """A recipe for a model with the same number of nodes but other tensors is refused."""
     Path("recipe.json").write_text(recipe, "utf-8")
     other = onnx.load(model)
     other.graph.node[0].output[0] = other.graph.node[1].input[0] = "other"
@@ -140,7 +140,7 @@ def test_a_recipe_for_other_tensors_is_refused(model: str, recipe: str) -> None:
 
 
 def test_what_cannot_be_made_to_fit_says_what_is_in_the_way(model: str) -> None:
-    """Exit code 1, the best that was reached, and one sentence about the obstacle."""
+    """If the budget cannot be met, fix exits with 1 and reports the best size and the obstacle."""
     done = run("fix", model, "--dim", "batch=1", "--budget", "scratch=1K", "-o", "out", "--json")
     assert exit_code(done) == 1
     told = json.loads(done.stdout)
@@ -151,7 +151,7 @@ def test_what_cannot_be_made_to_fit_says_what_is_in_the_way(model: str) -> None:
 
 
 def test_what_fits_already_stays_as_it_is(model: str) -> None:
-    """Nothing is written where nothing is to be changed."""
+    """Fix writes nothing for a model that already fits."""
     done = run("fix", model, "--dim", "batch=1", "--budget", "scratch=1M,tcm=1M", "-o", "out")
     assert exit_code(done) == 0
     assert done.stdout.startswith("fits unchanged")
@@ -159,14 +159,14 @@ def test_what_fits_already_stays_as_it_is(model: str) -> None:
 
 
 def test_another_pool_cannot_be_helped(model: str) -> None:
-    """Bands make scratch smaller, not constants."""
+    """A budget for constants is not met by tiling, which reduces only scratch."""
     done = run("fix", model, "--dim", "batch=1", "--budget", "constants=16", "-o", "out")
     assert exit_code(done) == 1
     assert "constants cannot be reduced" in done.stdout
 
 
 def test_constants_over_a_budget_become_parts(tmp_path: Path) -> None:
-    """Parts that are loaded in turn, the chain that runs them, and a command for each."""
+    """Constants over their budget are cut into parts that are loaded in turn."""
     random = numpy.random.default_rng(0)
     stored = [
         numpy_helper.from_array(random.standard_normal((32, 32)).astype("float32"), f"w{n}")
@@ -199,7 +199,7 @@ def test_constants_over_a_budget_become_parts(tmp_path: Path) -> None:
     lines = [line for line in done.stdout.splitlines() if line.startswith("next: ")]
     assert len(lines) == 2
     for line in lines:
-        assert "--float" not in line  # which LPAI cannot run
+        assert "--float" not in line  # LPAI cannot run floats
         assert exit_code(run(*shlex.split(line.partition(" qnnmem ")[2]))) == 0
     recipe = tmp_path / "out" / "layers.recipe.json"
     assert exit_code(run(*words, "--apply", recipe, "-o", tmp_path / "again")) == 0
@@ -209,7 +209,7 @@ def test_constants_over_a_budget_become_parts(tmp_path: Path) -> None:
 
 
 def test_a_result_is_for_its_backend(model: str) -> None:
-    """The first lines, JSON, recipe and the file itself name it; the other backend is warned."""
+    """Output, JSON, recipe and model name their backend; use on another backend gives a warning."""
     words = ("fix", model, "--dim", "batch=1", "--budget", "scratch=48K", "-o", "out")
     done = run(*words)
     assert "for LPAI only: this is not a fix for HTP" in done.stdout.splitlines()[1]
@@ -228,7 +228,7 @@ def test_a_result_is_for_its_backend(model: str) -> None:
 
 
 def test_the_proof_names_optimisation_levels(model: str) -> None:
-    """Results are compared with and without optimisation by onnxruntime."""
+    """Fix compares results at several onnxruntime optimisation levels and lists the levels."""
     words = ("fix", model, "--dim", "batch=1", "--budget", "scratch=48K", "-o", "out")
     done = run(*words)
     assert "equal bit for bit at these onnxruntime optimisation levels: disabled" in done.stdout
@@ -239,7 +239,7 @@ def test_the_proof_names_optimisation_levels(model: str) -> None:
 
 
 def test_earlier_files_are_kept(model: str) -> None:
-    """Without --force nothing is replaced, and that is said before the work."""
+    """Existing files are not replaced without --force, and fix refuses before its search."""
     Path("out").mkdir()
     Path("out/pictures.onnx").write_bytes(b"mine")
     done = run("fix", model, "--dim", "batch=1", "-o", "out")
@@ -249,7 +249,7 @@ def test_earlier_files_are_kept(model: str) -> None:
 
 
 def test_own_data_are_compared(model: str) -> None:
-    """Results are compared on the samples that are given."""
+    """With --data, results are compared on the given samples."""
     Path("data").mkdir()
     for number in range(2):
         numpy.save(f"data/{number}.npy", numpy.ones((1, 3, 32, 32), "float32") * number)
@@ -258,7 +258,7 @@ def test_own_data_are_compared(model: str) -> None:
 
 
 def test_the_next_command_has_every_option_once(model: str) -> None:
-    """What was given for this run is given to the next, unless the changed model holds it."""
+    """The suggested next command repeats each option once, except those the new model contains."""
     words = ("--align", "128", "--time-limit", "60", "--io", "outside")
     done = run("fix", model, "--dim", "batch=1", *words, "-o", "out")
     command = shlex.split(done.stdout.splitlines()[-1].partition("qnnmem ")[2])
@@ -269,8 +269,8 @@ def test_the_next_command_has_every_option_once(model: str) -> None:
 
 
 def test_a_search_without_time_says_so(model: str) -> None:
-    """What needs no search is tried all the same."""
-    words = ("--dim", "batch=1", "--time-limit", "0", "--cache", "own")  # nothing is known yet
+    """With no time limit left, only remedies without a search are tried, and a note says so."""
+    words = ("--dim", "batch=1", "--time-limit", "0", "--cache", "own")  # its own cache is empty
     done = run("fix", model, *words, "-o", "out", "--json")
     told = json.loads(done.stdout)
     assert [one["remedy"] for one in told["tried"]] == ["none", "plan"]
@@ -278,7 +278,7 @@ def test_a_search_without_time_says_so(model: str) -> None:
 
 
 def test_only_onnx_and_tflite_can_be_changed() -> None:
-    """A buffer list has nothing to compute in bands."""
+    """Fix refuses a buffer list, which has no ops to tile."""
     examples = Path(__file__).parents[2] / "examples"
     done = run("fix", examples / "keyword_spotting.csv", "-o", "never")
     assert exit_code(done) == 2
@@ -287,7 +287,7 @@ def test_only_onnx_and_tflite_can_be_changed() -> None:
 
 
 def test_nothing_is_lost_without_leave(model: str) -> None:
-    """What would fit by its plan is named, with the command that allows it, which then works."""
+    """Lossy remedies need --allow; the answer names one that fits, and its command works."""
     given = ("fix", model, "--dim", "batch=1", "--budget", "scratch=16K", "--keep", "one-file")
     done = run(*given, "-o", "out", "--json")
     assert exit_code(done) == 1
@@ -313,14 +313,14 @@ def test_nothing_is_lost_without_leave(model: str) -> None:
 
 @pytest.mark.parametrize("word", ["int4", "fp16", "", "int8,bach"])
 def test_what_cannot_be_allowed_is_refused(model: str, word: str) -> None:
-    """A word that means nothing for LPAI is named beside those that do."""
+    """`--allow` with an unknown word is refused and lists the words for LPAI."""
     done = run("fix", model, "--dim", "batch=1", "--allow", word, "-o", "out")
     assert exit_code(done) == 2
     assert "batch, int16, w8a16, int8, resolution or all for lpai" in sentence(done)
 
 
 def test_the_model_itself_is_never_replaced(model: str) -> None:
-    """Not even by force: the folder of the model is another one."""
+    """Fix never overwrites the input model, even with --force."""
     before = Path(model).read_bytes()
     done = run("fix", model, "--dim", "batch=1", "-o", ".", "--force")
     assert exit_code(done) == 2
@@ -329,7 +329,7 @@ def test_the_model_itself_is_never_replaced(model: str) -> None:
 
 
 def test_damaged_samples_are_said_before_the_work(model: str) -> None:
-    """A file that is no array is a sentence, not a change that could not be judged."""
+    """A damaged sample is refused before the search."""
     Path("data").mkdir()
     Path("data/a.npy").write_bytes(b"\x93NUMPY")
     done = run("fix", model, "--dim", "batch=1", "--data", "data", "-o", "out")

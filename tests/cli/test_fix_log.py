@@ -1,4 +1,4 @@
-"""`qnnmem fix --log`: from a failing log to a model that works."""
+"""`qnnmem fix --log`: from a failing log to a working model."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ KEPT = ("--cache", "kept")
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Stand beside a model that needs 11,264 bytes of scratch."""
+    """Change to a folder with a model that needs 11,264 bytes of scratch."""
     monkeypatch.chdir(tmp_path)
     wide_picture(Path("wide.onnx"))
 
 
 def full_heap(size: int, taken: int) -> str:
-    """The line of a heap that has no room for scratch, from the runtime itself."""
+    """Return the runtime's error line for a heap without space for scratch."""
     heap = lpai.Heap(MemType.DDR, size)
     held = heap.allocate(taken, 64, "other") if taken else None
     with pytest.raises(QnnError) as caught:
@@ -39,13 +39,13 @@ def full_heap(size: int, taken: int) -> str:
 
 
 def fix(*words: str) -> tuple[int, dict[str, Any]]:
-    """Exit code and what a fix of the model says."""
+    """Return the exit code and the JSON of a fix from run.log."""
     done = run("fix", "wide.onnx", "--dim", "batch=1", "--log", "run.log", *words, *KEPT, "--json")
     return exit_code(done), json.loads(done.stdout) if done.stdout else {}
 
 
 def test_a_full_heap_gives_the_budget() -> None:
-    """What is free of the heap is what scratch may have; the chain starts at the line."""
+    """The free part of a full heap becomes the scratch budget, with the log line as its source."""
     Path("run.log").write_text("hello\n" + full_heap(65536, 56832))
     code, told = fix("-o", "out")
     jsonschema.Draft202012Validator(load_schema("qnnmem.fix/1")).validate(told)
@@ -60,7 +60,7 @@ def test_a_full_heap_gives_the_budget() -> None:
 
 
 def test_a_full_pool_of_tcm_is_judged_whole() -> None:
-    """TCM holds binary and IO; its whole size is the budget."""
+    """A TCM failure in the log sets the budget to the whole TCM, which holds binary and IO too."""
     Path("run.log").write_text(
         "TCM pool current size: 0 max_size: 2048\n"
         "Allocate size 1024 from tcm pool 0\n"
@@ -71,14 +71,14 @@ def test_a_full_pool_of_tcm_is_judged_whole() -> None:
 
 
 def test_what_the_user_says_goes_before() -> None:
-    """A budget that is given is not taken from the log."""
+    """A given --budget takes precedence over the log."""
     Path("run.log").write_text(full_heap(100, 0))
     code, told = fix("--budget", "scratch=1M", "-o", "out")
     assert (code, told["limit_bytes"]) == (0, 1 << 20)
 
 
 def test_without_a_number_it_is_made_as_small_as_it_gets() -> None:
-    """A line that only says that it failed gives no budget."""
+    """A log line without a size gives no budget; the model is made as small as possible."""
     Path("run.log").write_text("Fail to allocate scratch buffer\n")
     code, told = fix("-o", "out", "--time-limit", "0")
     assert (code, told["limit_bytes"]) == (0, None)
@@ -99,7 +99,7 @@ def test_without_a_number_it_is_made_as_small_as_it_gets() -> None:
     ],
 )
 def test_what_no_change_helps_is_said(lines: str, code: int, said: str) -> None:
-    """Cannot tell, with what it is and where to go on."""
+    """A log whose failure no model change can prevent exits with 3 and writes nothing."""
     Path("run.log").write_text(f"{lines}\n")
     done = run("fix", "wide.onnx", "--log", "run.log", "-o", "out")
     assert exit_code(done) == code
@@ -119,14 +119,14 @@ def test_what_no_change_helps_is_said(lines: str, code: int, said: str) -> None:
     ],
 )
 def test_the_verdict_is_that_of_the_doctor(line: str) -> None:
-    """Also where nothing failed, or a model of words decides."""
+    """Fix reports the doctor's verdict for every log, even a healthy or ambiguous log."""
     Path("run.log").write_text(f"{line}\n")
     verdict = run("doctor", "run.log").stdout.splitlines()[0]
     assert verdict in sentence(run("fix", "wide.onnx", "--log", "run.log", "-o", "out"))
 
 
 def test_the_log_may_name_no_model() -> None:
-    """Then it has to be named; two are one too many."""
+    """A log that does not name its model needs one model on the command line."""
     Path("run.log").write_text("Fail to allocate scratch buffer\n")
     done = run("fix", "--log", "run.log", "-o", "out")
     assert (exit_code(done), "does not name the model" in sentence(done)) == (2, True)
@@ -137,7 +137,7 @@ def test_the_log_may_name_no_model() -> None:
 
 
 def test_the_doctor_names_the_fix() -> None:
-    """Its first remedy is the command with the user's files, and that command works."""
+    """The doctor's remedy is a fix command with the user's files, and that command works."""
     Path("run.log").write_text(full_heap(65536, 56832))
     done = run("doctor", "run.log", "--model", "wide.onnx", "--dim", "batch=1")
     command = "qnnmem fix wide.onnx --dim batch=1 --log run.log -o fixed"
@@ -148,7 +148,7 @@ def test_the_doctor_names_the_fix() -> None:
 @pytest.mark.htp
 @pytest.mark.skipif(not has_library(), reason="the HTP library is not installed")
 def test_a_model_that_failed_is_not_said_to_fit_as_it_is() -> None:
-    """The limits of the SoC hold, so another one was broken: what the device had is asked for."""
+    """A model that fits the SoC's limits but failed exits with 3 and asks for --budget."""
     Path("run.log").write_text("qnn_execute_graph failed: QNN_STATUS_MEMORY_ALLOCATION_FAILED\n")
     words = ("--dim", "batch=1", "--log", "run.log", "--soc", "SM8650", "-o", "out")
     done = run("fix", "wide.onnx", *words)

@@ -1,4 +1,4 @@
-"""`qnnmem fix` of several models, Ctrl-C, and where answers are kept."""
+"""`qnnmem fix` of several models, Ctrl-C, and the cache of answers."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from qnnmem.verbs.fix_many import rows_with
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Two models of one name in two folders, one whose batch is fixed, and one that is broken."""
+    """Write two models of one name in two folders, a broken model and a text file."""
     monkeypatch.chdir(tmp_path)
     for name in ("a", "b"):
         Path("models", name).mkdir(parents=True)
@@ -36,7 +36,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_folder_of_models_is_a_table(folder: Path) -> None:
-    """A row and a folder for each; one that cannot be read is a row, too."""
+    """Each model of a folder gets a row and an output folder, and an unreadable model a row."""
     done = run("fix", "models", "--dim", "batch=1", "-o", "out", "--cache", "kept", "--json")
     told = json.loads(done.stdout)
     jsonschema.Draft202012Validator(load_schema("qnnmem.fixes/1")).validate(told)
@@ -54,7 +54,7 @@ def test_a_folder_of_models_is_a_table(folder: Path) -> None:
 
 
 def test_processes_give_what_one_gives(folder: Path) -> None:
-    """With --jobs the same rows come, in the order of the files."""
+    """`--jobs 2` returns the same rows in the order of the files."""
     words = ("models/a/wide.onnx", "models/b/wide.onnx", "--dim", "batch=1", "--cache", "kept")
     alone = run("fix", *words, "-o", "out", "--json")
     spread = run("fix", *words, "-o", "out", "--force", "--jobs", "2", "--json")
@@ -67,13 +67,13 @@ def test_processes_give_what_one_gives(folder: Path) -> None:
 
 
 class _Losing(Executor):
-    """An executor whose workers die, once or always, of one model."""
+    """An executor that loses its worker for one model a given number of times."""
 
     def __init__(self, model: str, deaths: int) -> None:
         self._model, self._deaths = model, deaths
 
     def submit(self, fn: Any, /, *words: Any, **named: Any) -> Future[Any]:
-        """Answers at once, or loses the worker."""
+        """Return a finished job, or a job whose worker died."""
         job: Future[Any] = Future()
         if words[0].model == self._model and self._deaths:
             self._deaths -= 1
@@ -86,7 +86,7 @@ class _Losing(Executor):
 
 @pytest.mark.parametrize(("deaths", "kind"), [(1, FixedModel), (2, RefusedFile)])
 def test_a_worker_that_dies_costs_one_row_at_most(deaths: int, kind: type) -> None:
-    """What was lost is tried once more; a model that kills its worker is a row without answer."""
+    """A job whose worker dies is retried once; after a second death its row is a refusal."""
     tasks = [FixTask(name, FixOptions()) for name in "abc"]
     rows = {row.input: row for _, row in rows_with(_Losing("b", deaths), tasks, ProgressBar)}
     assert rows.keys() == {"a", "b", "c"}
@@ -95,7 +95,7 @@ def test_a_worker_that_dies_costs_one_row_at_most(deaths: int, kind: type) -> No
 
 
 def test_jobs_and_a_cluster_exclude_each_other(folder: Path) -> None:
-    """One sentence, before any work."""
+    """`--jobs` and `--cluster` are refused together."""
     words = ("--jobs", "2", "--cluster", "tcp://nowhere:1")
     done = run("fix", "models/a/wide.onnx", "models/b/wide.onnx", *words, "-o", "out")
     assert exit_code(done) == 2
@@ -103,7 +103,7 @@ def test_jobs_and_a_cluster_exclude_each_other(folder: Path) -> None:
 
 
 def interrupted_at(monkeypatch: pytest.MonkeyPatch, search: int) -> None:
-    """Have Ctrl-C come when a search begins."""
+    """Raise KeyboardInterrupt when this search begins."""
     real, seen = RegionSearch.fewest, [0]
 
     def fewest(self: RegionSearch) -> Any:
@@ -116,7 +116,7 @@ def interrupted_at(monkeypatch: pytest.MonkeyPatch, search: int) -> None:
 
 
 def test_ctrl_c_keeps_the_best(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What was proven until then is written and reported, with the exit code of Ctrl-C."""
+    """After Ctrl-C, the best proven model is written and reported with exit code 130."""
     interrupted_at(monkeypatch, 2)
     words = ("--dim", "batch=1", "-o", "out", "--cache", "kept")
     done = run("fix", "models/a/wide.onnx", *words)
@@ -127,7 +127,7 @@ def test_ctrl_c_keeps_the_best(folder: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_ctrl_c_ends_several(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Rows that are done are shown; no other model is begun."""
+    """After Ctrl-C, finished rows are shown and no further model is started."""
     interrupted_at(monkeypatch, 1)
     words = ("models/a/wide.onnx", "models/b/wide.onnx", "--dim", "batch=1", "--cache", "kept")
     done = run("fix", *words, "-o", "out", "--json")
@@ -138,7 +138,7 @@ def test_ctrl_c_ends_several(folder: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def test_without_a_home_nothing_is_kept(
     folder: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The user's cache folder is the default; a user without one is no error."""
+    """The cache is in the user's cache folder by default; without a home, fix works uncached."""
     monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
     monkeypatch.setenv("HOME", "/nonexistent")
     words: Sequence[str] = ("models/a/wide.onnx", "--dim", "batch=1", "--time-limit", "0")

@@ -1,4 +1,4 @@
-"""`qnnmem footprint`: the bill of a context binary, fast and without heavy packages."""
+"""`qnnmem footprint`: the bill of a context binary, without heavy imports."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ run = verb("footprint")
 
 
 def test_the_first_line_is_the_total(binary: Path) -> None:
-    """Total, target and what dominates, then a table with origins."""
+    """The first line has the total, the SoC and the largest part; a table with origins follows."""
     done = run(binary)
     first = "11,483,328 bytes (10.95 MiB) of memory on SM8650; VTCM is 73% of it"
     assert (done.stdout.splitlines()[0], done.return_value) == (first, 0)
@@ -48,14 +48,14 @@ def test_the_first_line_is_the_total(binary: Path) -> None:
 
 
 def test_another_soc_can_be_asked_for(binary: Path) -> None:
-    """The bill names the SoC and says that the file was made for another one."""
+    """A bill for another SoC names that SoC and warns that the file was made for SM8650."""
     done = run(binary, "--soc", "snapdragon 8 elite")
     assert "of memory on SM8750" in done.stdout
     assert "trap: the file was made for SM8650" in done.stdout
 
 
 def test_json_has_the_same_numbers(binary: Path) -> None:
-    """Every number is bytes with origin and source."""
+    """The JSON has every number in bytes, with its origin."""
     values = json.loads(run(binary, "--json").stdout)
     assert (values["schema"], values["soc"]) == ("qnnmem.footprint/1", "SM8650")
     assert values["total"]["bytes"] == 11_483_328
@@ -63,7 +63,7 @@ def test_json_has_the_same_numbers(binary: Path) -> None:
 
 
 def test_a_file_without_sizes_cannot_be_told(tmp_path: Path) -> None:
-    """Files of old SDKs are shown as far as they go, with exit code 3."""
+    """The bill of a file without sizes, from an old SDK, exits with 3."""
     path = tmp_path / "old.bin"
     path.write_bytes(pack_context(old_context()))
     done = run(path)
@@ -75,12 +75,12 @@ def test_a_file_without_sizes_cannot_be_told(tmp_path: Path) -> None:
     ("soc", "error"), [("nonsense", UsageError), ("SM8250", CannotTell), ("9999", UsageError)]
 )
 def test_a_soc_must_be_a_target(binary: Path, soc: str, error: type[Exception]) -> None:
-    """A wrong name is bad usage; one without HTP cannot be told."""
+    """An unknown SoC is a usage error; for a SoC without HTP, footprint cannot tell."""
     assert isinstance(run(binary, "--soc", soc).exception, error)
 
 
 def test_a_damaged_file_is_refused(binary: Path) -> None:
-    """One sentence says what is wrong."""
+    """A truncated file is refused with one sentence that names the missing bytes."""
     binary.write_bytes(binary.read_bytes()[:-1])
     done = run(binary)
     assert isinstance(done.exception, LoadError)
@@ -88,7 +88,7 @@ def test_a_damaged_file_is_refused(binary: Path) -> None:
 
 
 def test_a_model_needs_a_soc(tmp_path: Path) -> None:
-    """An ONNX model without a context has to be compiled, and it must be said for what."""
+    """An ONNX model without --soc is refused, since it must be compiled first."""
     path = tmp_path / "model.onnx"
     path.write_bytes(b"\x08\x09\x3a\x00")
     done = run(path)
@@ -98,7 +98,7 @@ def test_a_model_needs_a_soc(tmp_path: Path) -> None:
 
 
 def test_an_output_file_is_kept_unless_forced(binary: Path, tmp_path: Path) -> None:
-    """-o writes the bill; a file that exists is replaced with --force only."""
+    """`-o` writes the bill and replaces an existing file only with --force."""
     target = tmp_path / "bill.json"
     assert run(binary, "--json", "-o", target).return_value == 0
     before = target.read_text("utf-8")
@@ -108,7 +108,7 @@ def test_an_output_file_is_kept_unless_forced(binary: Path, tmp_path: Path) -> N
 
 
 def test_nothing_heavy_is_imported(binary: Path) -> None:
-    """The answer needs no package but click, so that it comes at once."""
+    """Footprint of a binary imports no heavy package, so that it answers at once."""
     program = (
         "import sys; from qnnmem.cli.verbs import qnnmem\n"
         f"qnnmem.main(['footprint', {str(binary)!r}], standalone_mode=False)\n"
@@ -121,7 +121,7 @@ def test_nothing_heavy_is_imported(binary: Path) -> None:
 
 
 def told_measure(monkeypatch: pytest.MonkeyPatch, **more: Any) -> list[Path]:
-    """Have models measured by a worker that is told, and give what was asked."""
+    """Measure models with a fake worker; return the list of measured paths."""
     from qnnmem.htp import measure as measuring
 
     asked: list[Path] = []
@@ -140,7 +140,7 @@ def told_measure(monkeypatch: pytest.MonkeyPatch, **more: Any) -> list[Path]:
 
 
 def test_a_bill_is_kept_by_content(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Asked again, nothing is compiled, all numbers are the same, and it is said."""
+    """A repeated footprint of equal content comes from the cache, with equal numbers and a note."""
     asked = told_measure(monkeypatch)
     model, moved = tmp_path / "m.onnx", tmp_path / "moved.onnx"
     for path in (model, moved):
@@ -171,7 +171,7 @@ def test_a_bill_is_kept_by_content(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_what_changes_a_bill_is_compiled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: tuple[str, ...]
 ) -> None:
-    """Another SoC, another setting, another folder; and one that lies is not believed."""
+    """Another SoC, setting or cache folder compiles again, and so does a corrupt cache entry."""
     monkeypatch.chdir(tmp_path)
     asked = told_measure(monkeypatch)
     model = tmp_path / "m.onnx"
@@ -188,7 +188,7 @@ def test_what_changes_a_bill_is_compiled(
 def test_a_bill_without_an_estimate_is_not_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The next run may load the binary."""
+    """A bill without an estimate is not cached, since a later run may load the binary."""
     asked = told_measure(monkeypatch, lines=())
     model = tmp_path / "m.onnx"
     model.write_bytes(small_convolution())

@@ -1,4 +1,4 @@
-"""Forms of results: every verb has `--format` and `--json`, and says who wrote its JSON."""
+"""Output formats: every verb has `--format` and `--json`, and its JSON names the version."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from qnnmem.results.schema import load_schema
 from qnnmem.version import __version__
 
 ROOT = Path(__file__).resolve().parents[2]
-# Those whose results are files (a binary, the tree of the real tool, a script, a page) or none.
+# Verbs that return files (a binary, output folders, a script, a page) or nothing.
 WITHOUT = {"net-run", "context-binary-generator", "completion", "report", "serve", "htp-worker"}
 VERBS = {
     words: verb
@@ -26,7 +26,7 @@ DETAILED = ("fit", "footprint", "qmem", "sweep", "place", "doctor", "explain")
 
 @pytest.mark.parametrize("words", VERBS)
 def test_every_verb_has_both_spellings(words: str) -> None:
-    """`--json` and `--format json`; their names tell the terminal what to leave alone."""
+    """Every verb has `--json` and `--format json`, under the same parameter names."""
     options = {option.opts[-1]: option for option in VERBS[words].params}
     assert "json" in getattr(options["--format"].type, "choices", ())
     assert (options["--format"].name, options["--json"].name) == ("form", "as_json")
@@ -34,7 +34,7 @@ def test_every_verb_has_both_spellings(words: str) -> None:
 
 @pytest.mark.parametrize("verb", DETAILED)
 def test_details_have_one_option(verb: str) -> None:
-    """`-v` and `--verbose` are the same word everywhere."""
+    """Every verb with details accepts both `-v` and `--verbose`."""
     (option,) = [one for one in VERBS[verb].params if one.name == "verbose"]
     assert option.opts == ["-v", "--verbose"]
 
@@ -64,7 +64,7 @@ COMMANDS = {
 def test_both_spellings_give_the_same(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One schema, which accepts it, and the program that wrote it."""
+    """`--json` and `--format json` give equal, valid JSON and the same exit code."""
     monkeypatch.chdir(tmp_path)
     words = [word.replace("examples/", f"{ROOT}/examples/") for word in COMMANDS[name].split()]
     short, long = run(*words, "--json"), run(*words, "--format", "json")
@@ -72,14 +72,14 @@ def test_both_spellings_give_the_same(
     ours = values.get("qnnmem", values)
     assert ours["tool"] == f"qnnmem {__version__}"
     jsonschema.Draft202012Validator(load_schema(ours["schema"])).validate(values)
-    for one in (values, same):  # what no two runs share
+    for one in (values, same):  # the time differs between runs
         one.get("stats", one).pop("seconds", None)
     assert values == same
     assert exit_code(short) == exit_code(long) == exit_code(run(*words))
 
 
 def test_what_was_written_is_named(tmp_path: Path) -> None:
-    """Files with their sizes, and the command that comes next."""
+    """The JSON of `config` lists the written files with their sizes, and the next command."""
     folder = tmp_path / "run"
     values = json.loads(run("config", "--backend", "lpai", "-o", folder, "--json").stdout)
     sizes = {str(file): file.stat().st_size for file in folder.iterdir()}
@@ -88,7 +88,7 @@ def test_what_was_written_is_named(tmp_path: Path) -> None:
 
 
 def test_two_forms_are_one_too_many() -> None:
-    """`--json` goes with no other form."""
+    """`--json` with any other format is refused."""
     said = sentence(run("plan", "x.csv", "--json", "--format", "csv"))
     assert said == "--json and --format csv cannot be combined"
     assert exit_code(run("socs", "SM8650", "--json", "--format", "json")) == 0

@@ -1,4 +1,4 @@
-"""The sixteen solutions of the founding notes: each command on a failing case, then without."""
+"""The sixteen solutions of the founding notes: each command on a failing and a good case."""
 
 from __future__ import annotations
 
@@ -40,25 +40,25 @@ NOTE = "qnn_graph_create failed\nError code: QNN_STATUS_MEMORY_ALLOCATION_FAILED
 
 
 def commands(entry: str, number: int) -> list[list[str]]:
-    """The commands that the doctor recommends for a solution, without the program."""
+    """Return the commands that the doctor recommends for a solution, without the program name."""
     text = ENTRIES[entry].remedies[number - 1]
     return [shlex.split(found)[1:] for found in re.findall(r"`((?:qnnmem|adb) [^`]+)`", text)]
 
 
 def command(entry: str, number: int, **known: object) -> list[str]:
-    """The first of them, with words in the place of MODEL and the like."""
+    """Return the first command, with MODEL and the other placeholders filled in."""
     filled = [str(known.get(word, word)) for word in commands(entry, number)[0]]
     return [word.replace("DIM=", f"{known['DIM']}=") if "DIM" in known else word for word in filled]
 
 
 def log(folder: Path, text: str = NOTE) -> Path:
-    """A note's log in a file."""
+    """Return a file with a note's log."""
     (folder / "dev.log").write_text(text, "utf-8")
     return folder / "dev.log"
 
 
 def answer(*words: str | Path) -> tuple[int, str]:
-    """Exit code and output of a command."""
+    """Return the exit code and the output of a command."""
     done = run(*words)
     return exit_code(done), done.stdout or sentence(done)
 
@@ -69,7 +69,7 @@ def saved(
     shape: Sequence[int | str],
     **weights: Any,
 ) -> Path:
-    """A model from x to y, of one shape."""
+    """Return a saved model from x to y, both of one shape."""
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, shape) for name in "xy"]
     opset = weights.pop("opset", 17)
     stored = [numpy_helper.from_array(np.asarray(v, "float32"), n) for n, v in weights.items()]
@@ -82,7 +82,7 @@ def saved(
 
 @pytest.mark.parametrize("entry", SOLUTIONS)
 def test_each_solution_has_its_command(entry: str) -> None:
-    """Four solutions in each note, each with the verb that does it."""
+    """Each founding note has four solutions, each with its verb."""
     verbs = SOLUTIONS[entry]
     remedies = ENTRIES[entry].remedies
     assert len(remedies) == 4
@@ -97,7 +97,7 @@ def test_each_solution_has_its_command(entry: str) -> None:
 @HTP[0]
 @HTP[1]
 def test_a_smaller_batch(entry: str, number: int, tmp_path: Path) -> None:
-    """A batch of 64 is over the budget; the command finds one that holds it."""
+    """A batch of 64 exceeds the IO budget; the recommended command finds a batch that fits."""
     known = {"MODEL": SMALL, "LOG": log(tmp_path), "SOC": "SM8650", "fixed": tmp_path / "fixed"}
     words = command(entry, number, **known)
     case = ("--dim", "N=64", "--budget", "io=100K")
@@ -113,7 +113,7 @@ def test_a_smaller_batch(entry: str, number: int, tmp_path: Path) -> None:
 @HTP[0]
 @HTP[1]
 def test_a_lower_precision(entry: str, number: int) -> None:
-    """A SoC without FP16 refuses the float model; the command shows that INT8 fits."""
+    """A SoC without FP16 refuses the float model; the recommended command shows that INT8 fits."""
     assert answer("fit", SMALL, "--dim", "N=1", "--soc", "QCM6490", "--try", "0")[0] != 0
     code, text = answer(*command(entry, number, MODEL=SMALL, SOC="QCM6490"), "--dim", "N=1")
     assert code == 0
@@ -124,7 +124,7 @@ def test_a_lower_precision(entry: str, number: int) -> None:
 @HTP[0]
 @HTP[1]
 def test_the_memory_of_the_soc_beside_the_model() -> None:
-    """Limits and needs with their origin; a limit that is too small is named with the bytes."""
+    """The recommended fit shows limits and needs, and names the excess over a small limit."""
     words = command("founding-device-create", 3, MODEL=SMALL, SOC="SM8650")
     code, text = answer(*words, "--dim", "N=1", "--budget", "pd=9M", "--try", "0")
     assert code == 1
@@ -137,7 +137,7 @@ def test_the_memory_of_the_soc_beside_the_model() -> None:
 @HTP[0]
 @HTP[1]
 def test_the_cpu_for_validation() -> None:
-    """The graph is right, so memory is the question."""
+    """The recommended validation finds the graph correct on the CPU and points to memory."""
     words = command("founding-device-create", 4, MODEL=SMALL, SOC="SM8650")
     code, text = answer(*words, "--dim", "N=1")
     assert code == 0
@@ -147,7 +147,7 @@ def test_the_cpu_for_validation() -> None:
 @HTP[0]
 @HTP[1]
 def test_the_graph_in_parts(tmp_path: Path) -> None:
-    """Weights over the compile budget; the command cuts the model into parts that hold it."""
+    """For weights over the compile budget, the recommended command splits the model to fit."""
     nodes = [
         helper.make_node(
             "MatMul", [f"t{i}" if i else "x", f"w{i}"], [f"t{i + 1}" if i < 3 else "y"]
@@ -166,7 +166,7 @@ def test_the_graph_in_parts(tmp_path: Path) -> None:
 
 
 def test_fused_operators(tmp_path: Path) -> None:
-    """Padding goes into its convolution: fewer tensors, which the answer counts."""
+    """The recommended fix fuses Pad into Conv and reports fewer tensors."""
     nodes = [
         helper.make_node("Pad", ["x"], ["p"], pads=[0, 0, 1, 1, 0, 0, 1, 1]),
         helper.make_node("Conv", ["p", "w"], ["y"], kernel_shape=[3, 3]),
@@ -181,7 +181,7 @@ def test_fused_operators(tmp_path: Path) -> None:
 
 
 def test_what_pruning_has_to_cut(tmp_path: Path) -> None:
-    """Where nothing is enough, the answer says by how much the tensors are too large."""
+    """If no remedy is enough, the answer states how many bytes pruning must remove."""
     words = command("founding-graph-create", 3, MODEL=SMALL, fused=tmp_path / "fused")
     code, text = answer(*words, "--dim", "N=1", "--budget", "scratch=500")
     assert code == 1
@@ -192,7 +192,7 @@ def test_what_pruning_has_to_cut(tmp_path: Path) -> None:
 @HTP[0]
 @HTP[1]
 def test_an_operator_that_htp_does_not_take(tmp_path: Path) -> None:
-    """It is named; without it the model fits."""
+    """An operator that HTP rejects is named; without that operator the model fits."""
     odd = [
         helper.make_node("Erf", ["x"], ["a"]),
         helper.make_node("Mod", ["a", "c"], ["y"], fmod=1),
@@ -210,7 +210,7 @@ def test_an_operator_that_htp_does_not_take(tmp_path: Path) -> None:
 @HTP[0]
 @HTP[1]
 def test_fixed_input_shapes(tmp_path: Path) -> None:
-    """An open dimension is refused; the command fixes it in the binary."""
+    """An open dimension is refused; the recommended command fixes the dimension in the binary."""
     target = tmp_path / "fixed.bin"
     known = {"MODEL": SMALL, "SOC": "SM8650", "DIM": "N", "fixed.bin": target}
     words = command("founding-inference", 1, **known)
@@ -220,7 +220,7 @@ def test_fixed_input_shapes(tmp_path: Path) -> None:
 
 
 def test_fewer_sessions() -> None:
-    """Five contexts are too many for the domains of a process; four go together."""
+    """Five contexts exceed the process domains; four contexts fit."""
     words = command("founding-inference", 2, BINARY=BINARY)
     room = ("--budget", "11M")
     code, text = answer(*words, BINARY, BINARY, BINARY, *room)
@@ -255,7 +255,7 @@ RELEASES = (
 
 
 def phone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A device behind an adb that is a script: too little memory, a DSP that is down, odd skel."""
+    """Install a fake adb: a device with little memory, a crashed DSP and a mismatched skel."""
     script = folder / "adb"
     script.write_text(ADB.format(folder=folder))
     script.chmod(0o755)
@@ -267,19 +267,19 @@ def phone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def host(words: Sequence[str]) -> dict[str, str]:
-    """How each check of a device stands."""
+    """Return the verdict of each device check by its id."""
     found = json.loads(run(*words, "--json").stdout)["checks"]
     return {one["id"]: one["verdict"] for one in found}
 
 
 @pytest.mark.skipif(os.name != "posix", reason="adb is a shell script here")
 def test_what_the_device_itself_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reboot, pressure, releases: each command shows the problem, then that it is gone."""
+    """Reboot, memory pressure, releases: the check reports the problem and then its removal."""
     folder = phone(tmp_path, monkeypatch)
     reboot, after = commands("founding-device-init", 2)
     assert (reboot, after) == (["reboot"], ["doctor", "--host", "adb"])
     assert host(after)["state"] == "problem"
-    (folder / "state").write_text("running\n")  # what a reboot does
+    (folder / "state").write_text("running\n")  # as a reboot does
     assert host(after)["state"] == "good"
     pressure = command("founding-device-init", 3)
     assert host(pressure)["memory"] == "problem"
@@ -292,14 +292,14 @@ def test_what_the_device_itself_needs(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def chain(folder: Path, ops: int) -> Path:
-    """A model of element-wise ops in a row, with one tensor more than ops."""
+    """Return a model of element-wise ops in a row, with one tensor more than ops."""
     names = ["x", *(f"t{number}" for number in range(1, ops)), "y"]
     nodes = [helper.make_node("Abs", [a], [b]) for a, b in itertools.pairwise(names)]
     return saved(folder, nodes, [1, 4])
 
 
 def test_the_tensor_count_beside_the_largest_known(tmp_path: Path) -> None:
-    """Graph tensor count exceeds HTP capacity: said where the count is above any known, once."""
+    """`plan` notes a tensor count above the largest count known to compile for HTP."""
     known = most_tensors()
     model = chain(tmp_path, known.value)
     code, text = answer("plan", model, "--time-limit", "1")

@@ -1,4 +1,4 @@
-"""Help: whole summaries, examples that run, nothing imported for a list."""
+"""Help: complete summaries, examples that run, and no imports for a list."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from qnnmem.cli.verbs import SECTIONS, qnnmem
 from qnnmem.htp.library import has_library
 
 ROOT = Path(__file__).resolve().parents[2]
-SHELL = re.compile(r"[>$&|]")  # what only a shell understands
+SHELL = re.compile(r"[>$&|]")  # syntax that only a shell understands
 
 
 VERBS = every_verb()
@@ -28,7 +28,7 @@ VERBS = every_verb()
 
 @pytest.fixture
 def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Stand in a folder that holds nothing but the examples."""
+    """Change to a folder that holds only the examples."""
     shutil.copytree(ROOT / "examples", tmp_path / "examples")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
@@ -36,14 +36,14 @@ def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def page(*words: str, width: int = 80) -> str:
-    """Help as a terminal of this width gets it."""
+    """Return the help text for a terminal of this width."""
     return CliRunner().invoke(qnnmem, [*words, "--help"], terminal_width=width).stdout
 
 
 @pytest.mark.parametrize("width", [80, 120])
 @pytest.mark.parametrize("words", ["", *VERBS])
 def test_no_summary_is_cut_off(words: str, width: int) -> None:
-    """Every sentence of a list is whole, every line of text fits."""
+    """Help cuts off no summary, and every line fits the terminal width."""
     text = page(*words.split(), width=width)
     assert re.findall(r"[a-z`](?:\.\.\.|…)$", text, re.MULTILINE) == []
     examples = EXAMPLES.get(words, ())
@@ -51,7 +51,7 @@ def test_no_summary_is_cut_off(words: str, width: int) -> None:
 
 
 def test_every_verb_has_one_line_in_one_section() -> None:
-    """The list has each verb once, with a summary that fits beside its name."""
+    """The verb list has each verb once, with a summary of at most 64 characters."""
     listed = [name for section in SECTIONS.values() for name in section]
     assert sorted(listed) == sorted(qnnmem.commands)
     summaries = [text for section in SECTIONS.values() for text in section.values()]
@@ -62,7 +62,7 @@ def test_every_verb_has_one_line_in_one_section() -> None:
 
 @pytest.mark.parametrize("words", VERBS)
 def test_help_fits_a_screen_and_begins_with_two_examples(words: str) -> None:
-    """At most 40 lines; the examples are whole and come before the options."""
+    """Help has at most 40 lines, with two complete examples before the options."""
     one, two = EXAMPLES[words]
     text = page(*words.split())
     assert f"\nExamples:\n  {one}\n  {two}\n" in text.partition("\nOptions:\n")[0]
@@ -71,21 +71,21 @@ def test_help_fits_a_screen_and_begins_with_two_examples(words: str) -> None:
 
 
 def test_no_example_is_of_another_verb() -> None:
-    """What is in the table is shown somewhere, under the verb that it calls."""
+    """Every example is listed under the verb that it calls."""
     assert set(EXAMPLES) == set(VERBS)
     for words, pair in EXAMPLES.items():
         assert all(f"qnnmem {words}" in one for one in pair), words
 
 
 def examples(*, by_the_library: bool) -> list[str]:
-    """Every example once, save those that a test of their verb runs."""
+    """Return every example once, except those that another test runs."""
     every = dict.fromkeys(one for pair in EXAMPLES.values() for one in pair)
     ending = (one for one in every if one not in ELSEWHERE)
     return [one for one in ending if (one in BY_THE_LIBRARY) == by_the_library]
 
 
 def works(example: str) -> None:
-    """Run an example as it stands; an answer is `yes`, `no` or `cannot tell`."""
+    """Assert that an example runs and ends with `yes`, `no` or `cannot tell`."""
     if SHELL.search(example):
         program = f'qnnmem() {{ {shlex.quote(sys.executable)} -m qnnmem "$@"; }}\n'
         environment = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
@@ -104,7 +104,7 @@ def works(example: str) -> None:
 @pytest.mark.parametrize("example", examples(by_the_library=False))
 @pytest.mark.usefixtures("checkout")
 def test_an_example_can_be_pasted(example: str) -> None:
-    """Every example of the help runs in a checkout, alone."""
+    """Every example of the help runs on its own in a checkout."""
     works(example)
 
 
@@ -113,13 +113,13 @@ def test_an_example_can_be_pasted(example: str) -> None:
 @pytest.mark.parametrize("example", examples(by_the_library=True))
 @pytest.mark.usefixtures("checkout")
 def test_an_example_for_the_library_can_be_pasted(example: str) -> None:
-    """So does every example that compiles."""
+    """Every example that needs the HTP compiler runs, too."""
     works(example)
 
 
 @pytest.mark.parametrize("words", VERBS)
 def test_help_all_lists_every_option_and_the_exit_codes(words: str) -> None:
-    """What `--help` leaves out is there, and `--help` names the options that all verbs share."""
+    """`--help-all` lists every option and the exit codes; `--help` names the shared options."""
     command: click.Command = qnnmem
     for name in words.split():
         assert isinstance(command, click.Group)
@@ -132,7 +132,7 @@ def test_help_all_lists_every_option_and_the_exit_codes(words: str) -> None:
 
 
 def test_the_list_of_verbs_imports_none_of_them() -> None:
-    """`qnnmem --help` reads the table of summaries, and nothing of what verbs do."""
+    """`qnnmem --help` imports only the table of summaries, none of the verbs."""
     code = (
         "import sys; sys.argv = ['qnnmem', '--help']\n"
         "from qnnmem.cli.verbs import run; run()\n"

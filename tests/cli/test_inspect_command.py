@@ -1,4 +1,4 @@
-"""`qnnmem inspect`: what it shows, what it writes, what it refuses."""
+"""`qnnmem inspect`: its output, its files and its refusals."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ run = verb("inspect")
 
 
 def graph(name: str = "speech", inputs: int = 1) -> CompiledGraph:
-    """Plan a graph with state, a window and so many inputs."""
+    """Return a compiled graph with a state, a window and this many inputs."""
     names = [f"x{n}" for n in range(inputs)]
     tensors = {n: Tensor(n, DType.UINT8, (8, 4)) for n in (*names, "y", "h", "n")}
     ops = (Op("a", "A", (*names, "h"), ("y",)), Op("b", "B", ("y",), ("n",)))
@@ -47,14 +47,14 @@ def graph(name: str = "speech", inputs: int = 1) -> CompiledGraph:
 
 
 def binary(folder: Path, *graphs: CompiledGraph) -> Path:
-    """Write a binary of these graphs, or of one."""
+    """Write a binary of these graphs, or of a default graph."""
     path = folder / "model.bin"
     write(CompiledContext(graphs or (graph(),), "v6", "qnnmem 0.1.0"), path)
     return path
 
 
 def test_more_allocations_than_tcm_serves_are_fatal(tmp_path: Path) -> None:
-    """The device would end: the first line says so, and the exit code in every form."""
+    """More than 32 TCM allocations are fatal: the first line says so and the exit code is 1."""
     path = binary(tmp_path, graph(inputs=40))
     done = run(path)
     assert exit_code(done) == 1
@@ -66,7 +66,7 @@ def test_more_allocations_than_tcm_serves_are_fatal(tmp_path: Path) -> None:
 
 
 def test_the_first_line_is_the_verdict(tmp_path: Path) -> None:
-    """What it is, how many graphs, for which hardware, and that it is whole."""
+    """The first line names the file type, the graph count, the hardware and the checksum result."""
     result = run(binary(tmp_path, graph("a"), graph("b")))
     first = result.output.splitlines()[0]
     assert first == "qnnmem context binary: 2 graphs for LPAI v6, checksums correct"
@@ -86,12 +86,12 @@ def test_the_first_line_is_the_verdict(tmp_path: Path) -> None:
     ],
 )
 def test_the_text_has_what_matters(tmp_path: Path, words: str) -> None:
-    """Tensors with type, shape, quantization and place; state; windows."""
+    """The text lists tensors with type, shape, quantization and place, and states and windows."""
     assert words in run(binary(tmp_path)).output
 
 
 def test_pools_are_shown(tmp_path: Path) -> None:
-    """Each pool has a line with its bytes."""
+    """Each pool has a line with its size in bytes."""
     made = graph()
     rows = [line.split() for line in run(binary(tmp_path, made)).output.splitlines()]
     assert ["scratch", f"{made.scratch_bytes:,}"] in [row[:2] for row in rows]
@@ -99,7 +99,7 @@ def test_pools_are_shown(tmp_path: Path) -> None:
 
 
 def test_floating_point_is_said_at_once(tmp_path: Path) -> None:
-    """LPAI computes with integers, so a float binary is for the desk."""
+    """A float binary is marked as an experiment for the host, since LPAI computes with integers."""
     output = run(binary(tmp_path, replace(graph(), float_ops=3))).output
     assert (
         "computes in floating point (3 ops): only for experiments on the host"
@@ -109,14 +109,14 @@ def test_floating_point_is_said_at_once(tmp_path: Path) -> None:
 
 
 def test_a_layout_is_called_one(tmp_path: Path) -> None:
-    """Without a program nothing can be computed."""
+    """A binary without a program is reported as having no program to run."""
     output = run(binary(tmp_path, replace(graph(), program=b""))).output
     assert "no program to run" in output
     assert "no program to run" not in run(binary(tmp_path)).output
 
 
 def test_long_lists_are_cut(tmp_path: Path) -> None:
-    """A terminal shows some of many tensors and notes; the JSON has them all."""
+    """Text shows at most 20 tensors and notes; the JSON lists all."""
     path = binary(tmp_path, replace(graph(inputs=30), notes=("note",) * 25))
     output = run(path).output
     assert "… and 10 more; --json lists all" in output
@@ -126,7 +126,7 @@ def test_long_lists_are_cut(tmp_path: Path) -> None:
 
 
 def test_names_cannot_steer_the_terminal(tmp_path: Path) -> None:
-    """Control characters of names and notes do not reach the output."""
+    """Control characters in names and notes do not reach the output."""
     nasty = replace(graph("\x1b[31mred\n"), notes=("\x07bell\r",))
     output = run(binary(tmp_path, nasty)).output
     assert output.replace("\n", "").isprintable()
@@ -134,7 +134,7 @@ def test_names_cannot_steer_the_terminal(tmp_path: Path) -> None:
 
 
 def test_json_is_the_binary_info(tmp_path: Path) -> None:
-    """The JSON is what the library gives, with the size of the file."""
+    """The JSON equals the library's binary info for the file."""
     path = binary(tmp_path)
     data = path.read_bytes()
     values = json.loads(run(path, "--json").output)
@@ -143,7 +143,7 @@ def test_json_is_the_binary_info(tmp_path: Path) -> None:
 
 
 def test_the_result_can_go_to_a_file(tmp_path: Path) -> None:
-    """A file is written once, and replaced only when told to."""
+    """`-o` writes the result and replaces an existing file only with --force."""
     path, target = binary(tmp_path), tmp_path / "info.json"
     assert exit_code(run(path, "--json", "-o", target)) == 0
     before = target.read_text("utf-8")
@@ -171,7 +171,7 @@ def test_the_result_can_go_to_a_file(tmp_path: Path) -> None:
 def test_what_is_no_binary_is_refused(
     tmp_path: Path, content: bytes | None, code: int, words: str
 ) -> None:
-    """Whatever cannot be shown is exit code 2 and one sentence with QNN's code."""
+    """An invalid binary exits with 2 and one sentence; format errors carry a QNN code."""
     path = tmp_path / "model.bin"
     if content is not None:
         path.write_bytes(content)
@@ -182,7 +182,7 @@ def test_what_is_no_binary_is_refused(
 
 @pytest.mark.parametrize("count", [1, 2])
 def test_what_is_in_the_file_adds_up(tmp_path: Path, count: int) -> None:
-    """The constants of the table are those of the line, and the parts give the file's size."""
+    """Constants in the table match the size line, and the parts add up to the file size."""
     fourth = Constant("c", 2, (4,), Offset(0), Bytes(4), folded=False)
     later = replace(fourth, name="d", offset=Offset(256), size=Bytes(60), shape=(60,))
     one = replace(graph("first"), constants=(fourth, later))
@@ -206,7 +206,7 @@ def test_what_is_in_the_file_adds_up(tmp_path: Path, count: int) -> None:
 
 
 def test_what_is_public_of_the_vendors_lpai_binary_is_shown(tmp_path: Path) -> None:
-    """Its description in text and JSON; of the rest a sentence, also where a verb needs it."""
+    """The vendor's LPAI binary is shown as far as its format is public; other verbs refuse it."""
     path = tmp_path / "vendor.serialized.bin"
     path.write_bytes(pack_context(example_context(), backend=12))
     done = run(path)

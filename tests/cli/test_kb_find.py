@@ -1,4 +1,4 @@
-"""`qnnmem kb find`: entries by words in whatever part of them, the best first."""
+"""`qnnmem kb find`: entries that match words in any part, best first."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ find = verb("kb", "find")
 
 
 def found(*words: str | Path) -> list[dict[str, object]]:
-    """The entries that are found, as JSON has them."""
+    """Return the matching entries as JSON rows."""
     done = find(*words, "--json")
     values = json.loads(done.stdout)
     jsonschema.validate(values, load_schema("qnnmem.kb/1"))
@@ -35,16 +35,16 @@ def found(*words: str | Path) -> list[dict[str, object]]:
         (("libcdsprpc", "manifest"), "rpc-library-hidden"),
         (("graph-over-limit",), "graph-over-limit"),
         (("GRAPH", "Over", "LIMIT"), "graph-over-limit"),
-        (("huge", "pages"), "madvise-refused"),  # in the remedies alone
+        (("huge", "pages"), "madvise-refused"),  # in the remedies only
     ],
 )
 def test_title_lines_and_body_are_searched(words: tuple[str, ...], entry: str) -> None:
-    """The entry that is meant comes first or second."""
+    """The expected entry is among the first two results."""
     assert entry in [row["id"] for row in found(*words)[:2]]
 
 
 def test_most_entries_are_found_by_their_own_line() -> None:
-    """Among the first three, or others say the same."""
+    """For 80 % of sampled entries, a search for the first typical line returns the entry."""
     entries = read_folder(BUILT_IN)[1]
     asked = [one for one in entries if typical_lines(one)][::12]
     hits = sum(
@@ -55,12 +55,12 @@ def test_most_entries_are_found_by_their_own_line() -> None:
 
 
 def test_a_code_is_found_in_each_spelling() -> None:
-    """Decimal and hexadecimal are one word."""
+    """A code in decimal and in hexadecimal finds the same entries."""
     assert found("1002") == found("0x3ea") != []
 
 
 def test_text_shows_id_title_cause_and_the_best_line() -> None:
-    """The line is the one with the words, not the first of the entry."""
+    """The shown line is the best match, not the first line of the entry."""
     first, head, line, *_ = find("estimated", "allocation").stdout.splitlines()
     assert first.endswith(" for 'estimated allocation'; `qnnmem kb show ID` shows an entry")
     assert head.split()[:2] == ["graph-over-limit", "mem_graph_limit"]
@@ -70,7 +70,7 @@ def test_text_shows_id_title_cause_and_the_best_line() -> None:
 
 @pytest.mark.parametrize("words", ["zzyzx", "", "-", "\x1b\x07", "12", "\ud800"])
 def test_nothing_found_is_exit_code_1(words: str) -> None:
-    """One printable sentence; JSON has an empty list."""
+    """No match exits with 1, one printable sentence and an empty JSON list."""
     done = find("--", words)
     assert exit_code(done) == 1
     (line,) = done.stdout.splitlines()
@@ -79,7 +79,7 @@ def test_nothing_found_is_exit_code_1(words: str) -> None:
 
 
 def test_a_teams_notes_are_searched_too(tmp_path: Path) -> None:
-    """And a folder that is not there is an error."""
+    """`--kb` adds a team's notes to the search; a missing notes folder exits with 2."""
     note = tmp_path / "notes.md"
     note.write_text("## Quux\n### Typical Logs\n- the quuxinator choked\n### Solutions\n- wait\n")
     (row,) = found("quuxinator", "--kb", note)

@@ -30,26 +30,26 @@ def file(folder: Path, text: str, name: str = "lpaiParams.conf") -> Path:
     [(GOOD, [], 0), (WARNS, [], 0), (WARNS, ["--strict"], 1), (BAD, [], 1), (CUT, [], 2)],
 )
 def test_exit_codes(text: str, options: list[str], code: int, tmp_path: Path) -> None:
-    """0 without errors, 1 with errors, 2 for what cannot be read; --strict counts warnings."""
+    """Exit code 0 means no errors, 1 errors, 2 unreadable; --strict counts warnings as errors."""
     assert run(file(tmp_path, text), *options).return_value == code
 
 
 def test_a_clean_file_gets_one_line(tmp_path: Path) -> None:
-    """The verdict is all there is to say."""
+    """A clean file prints only the line `fine: FILE`."""
     path = file(tmp_path, GOOD)
     result = run(path)
     assert (result.stdout, result.stderr) == (f"fine: {path}\n", "")
 
 
 def test_a_bad_mem_type_shows_the_documented_messages(tmp_path: Path) -> None:
-    """Both texts reach the terminal whole."""
+    """An invalid mem_type prints both documented messages in full."""
     text = run(file(tmp_path, BAD)).stdout
     assert '"Invalid memory type", then "Memory type only supports DDR & TCM"' in text
     assert text.splitlines()[0] == "1 error in 1 file"
 
 
 def test_an_unreadable_file_gets_one_line_on_standard_error(tmp_path: Path) -> None:
-    """There is no result, so standard output stays empty."""
+    """An unreadable file prints one line on standard error and leaves standard output empty."""
     path = file(tmp_path, CUT)
     result = run(path)
     assert result.stdout == ""
@@ -60,7 +60,7 @@ ENDS = "the file ends inside the object or list that began on line 1"
 
 
 def test_the_others_are_checked_though_one_is_unreadable(tmp_path: Path) -> None:
-    """Findings go to standard output, the sentence to standard error, and the code is 2."""
+    """Other files are still checked if one is unreadable; the exit code is 2."""
     result = run(file(tmp_path, CUT, "cut.conf"), file(tmp_path, BAD))
     assert result.return_value == 2
     assert result.stdout.startswith("1 error in 1 file\n")
@@ -68,7 +68,7 @@ def test_the_others_are_checked_though_one_is_unreadable(tmp_path: Path) -> None
 
 
 def test_json_holds_the_unreadable_ones_too(tmp_path: Path) -> None:
-    """A program gets one object in every case."""
+    """The JSON object lists unreadable files, too."""
     result = run(file(tmp_path, CUT, "cut.conf"), "--json")
     values = json.loads(result.stdout)
     assert (values["schema"], values["passes"]) == ("qnnmem.lint/1", False)
@@ -76,7 +76,7 @@ def test_json_holds_the_unreadable_ones_too(tmp_path: Path) -> None:
 
 
 def test_the_report_can_go_to_a_file(tmp_path: Path) -> None:
-    """It is not replaced without --force."""
+    """`-o` writes the report and replaces an existing file only with --force."""
     path, output = file(tmp_path, BAD), tmp_path / "report.json"
     assert run(path, "--json", "-o", output).return_value == 1
     assert json.loads(output.read_text())["errors"] == 1
@@ -86,5 +86,5 @@ def test_the_report_can_go_to_a_file(tmp_path: Path) -> None:
 
 
 def test_a_file_must_be_named() -> None:
-    """Without one the program says what is missing."""
+    """`qnnmem lint` without a file is a usage error."""
     assert isinstance(run().exception, click.UsageError)

@@ -14,7 +14,7 @@ run = verb("llm")
 
 
 def test_the_first_line_is_the_verdict() -> None:
-    """Whether it fits, in how many shards and domains, and the limit that decides."""
+    """The first line has the verdict, the shards, the process domains and the deciding limit."""
     done = run("llama-3.2-3b", "--soc", "SM8650")
     assert exit_code(done) == 0
     first = done.stdout.splitlines()[0]
@@ -24,7 +24,7 @@ def test_the_first_line_is_the_verdict() -> None:
 
 
 def test_what_does_not_fit_comes_with_computed_changes() -> None:
-    """Exit code 1, and a table in which those that fit lead."""
+    """A model that does not fit exits with 1 and lists computed changes, fitting ones first."""
     done = run("llama-3.1-8b", "--soc", "SM8650", "--shards", "1", "--json")
     assert exit_code(done) == 1
     values = json.loads(done.stdout)
@@ -37,7 +37,7 @@ def test_what_does_not_fit_comes_with_computed_changes() -> None:
 
 
 def test_a_table_over_contexts_doubles() -> None:
-    """Every row is computed for its own context."""
+    """`--vary context=A..B` doubles the context from row to row, each with its own KV size."""
     done = run("qwen3-4b", "--soc", "SM8750", "--vary", "context=1024..5000", "--json")
     rows = json.loads(done.stdout)["rows"]
     assert [row["setting"] for row in rows] == [{"context": n} for n in (1024, 2048, 4096, 5000)]
@@ -45,7 +45,7 @@ def test_a_table_over_contexts_doubles() -> None:
 
 
 def test_a_table_over_socs_needs_no_soc() -> None:
-    """An older SoC has a smaller compile limit, so it needs more shards."""
+    """`--all-socs` needs no --soc; SM8450 needs more shards than SM8650."""
     done = run("llama-3.2-3b", "--all-socs", "--json")
     rows = {row["setting"]["soc"]: row for row in json.loads(done.stdout)["rows"]}
     assert rows["SM8450"]["shards"] > rows["SM8650"]["shards"]
@@ -70,7 +70,7 @@ def test_a_table_over_socs_needs_no_soc() -> None:
     ],
 )
 def test_a_wrong_word_is_one_sentence(words: list[str], said: str) -> None:
-    """Exit code 2, and what is wrong with it."""
+    """An invalid argument exits with 2 and one sentence that names the fault."""
     done = run(*words)
     assert exit_code(done) == 2
     assert said in sentence(done)

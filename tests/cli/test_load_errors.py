@@ -1,4 +1,4 @@
-"""What the command line says when a file leaves sizes open: the options that close them."""
+"""Load errors for models with open sizes: the message names the options that fix the sizes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from qnnmem.cli import main
 
 
 def say(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, *words: object) -> str:
-    """Standard error of a call that ends with exit code 2."""
+    """Return standard error of a call that ends with exit code 2."""
     monkeypatch.setattr(sys, "argv", ["qnnmem", *map(str, words)])
     with pytest.raises(SystemExit) as caught:
         main()
@@ -32,7 +32,7 @@ def save(folder: Path, body: str) -> Path:
 def test_a_shape_that_data_decide_can_be_stated(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The cure is an option to paste."""
+    """A data-dependent shape is refused with a --shape option to paste."""
     path = save(tmp_path, "g (float[4] x) => (int64[A,B] y) { y = NonZero(x) }")
     assert say(capsys, monkeypatch, "plan", path) == (
         f"qnnmem: {path}: the shape of 'y', output of 'NonZero', depends on the data; "
@@ -43,7 +43,7 @@ def test_a_shape_that_data_decide_can_be_stated(
 def test_free_dimensions_can_be_fixed(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Named dimensions get one option each, unnamed ones a whole shape."""
+    """The refusal suggests --dim for each named dimension and --shape for unnamed dimensions."""
     path = save(tmp_path, "g (float[batch,3] x, float[?] z) => (float[A] y) { y = Neg(z) }")
     assert say(capsys, monkeypatch, "plan", path) == (
         f"qnnmem: {path}: these dimensions are open: batch (input 'x'), axis 0 (input 'z'); "
@@ -66,7 +66,7 @@ def test_options_a_format_has_no_use_for_are_refused(
     option: tuple[str, str],
     sentence: str,
 ) -> None:
-    """The sentence names the option as it was typed."""
+    """An option that the file format does not support is refused by name."""
     path = tmp_path / "buffers.csv"
     path.write_text("id,lower,upper,size\na,0,3,4\n", "utf-8")
     assert say(capsys, monkeypatch, "plan", path, *option) == f"qnnmem: {path} {sentence}"

@@ -1,4 +1,4 @@
-"""What is named to `qnnmem doctor`: patterns in quotes, and texts where a file is meant."""
+"""Arguments of `qnnmem doctor`: quoted patterns, and error text in place of a file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ doctor = verb("doctor")
 
 @pytest.fixture(autouse=True)
 def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make a folder of three logs, one of them with a failure, and go there."""
+    """Change to a folder with three logs, one of them with a failure."""
     monkeypatch.chdir(tmp_path)
     Path("logs/below").mkdir(parents=True)
     Path("logs/good.txt").write_text("QNN started well\n", "utf-8")
@@ -44,13 +44,13 @@ def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_a_pattern_in_quotes_stands_for_what_it_matches(words: list[str], files: list[str]) -> None:
-    """As where a shell expands it, folders and all; each file once."""
+    """A quoted pattern expands as in a shell, folders included, with each file once."""
     values = json.loads(doctor(*words, "--json").stdout)
     assert values["files"] == files
 
 
 def test_a_file_whose_name_is_a_pattern_is_itself() -> None:
-    """What exists is meant."""
+    """An existing file whose name is a pattern is read as that file."""
     Path("logs/[x].txt").write_text("QNN started well\n", "utf-8")
     Path("logs/x.txt").write_text(FAILED, "utf-8")
     assert doctor("logs/[x].txt").return_value == 0
@@ -58,7 +58,7 @@ def test_a_file_whose_name_is_a_pattern_is_itself() -> None:
 
 @pytest.mark.parametrize("pattern", ["logs/*.log", "nowhere/*", "logs/[0-9].txt", "["])
 def test_a_pattern_without_a_match_is_refused(pattern: str) -> None:
-    """The sentence names it."""
+    """A pattern without a match is refused by name."""
     done = doctor(pattern)
     assert exit_code(done) == 2
     assert sentence(done) == f"no file matches {pattern!r}"
@@ -77,7 +77,7 @@ def test_a_pattern_without_a_match_is_refused(pattern: str) -> None:
     ],
 )
 def test_a_code_in_place_of_a_file_is_sent_to_explain(words: list[str], code: str) -> None:
-    """Each command that is named works where it is pasted."""
+    """An error code in place of a file is refused with an `explain` command that works."""
     done = doctor(*words)
     assert isinstance(done.exception, LoadError)
     assert exit_code(done) == 2
@@ -100,12 +100,12 @@ def test_a_code_in_place_of_a_file_is_sent_to_explain(words: list[str], code: st
     "name", ["nofile.log", "nowhere/nofile 12.log", "nowhere/1002", "log2", "https.txt", "a 1.log"]
 )
 def test_a_file_that_is_missing_is_just_missing(name: str) -> None:
-    """What looks like the name of a file is taken for one."""
+    """A missing path that looks like a file name is reported only as missing."""
     assert sentence(doctor(name)) == f"{name}: no such file"
 
 
 def test_a_text_beside_a_log_is_a_file_that_is_missing() -> None:
-    """The log is read, and the rest is said."""
+    """Error text beside a log is reported as skipped, and the log is read."""
     done = doctor("logs/bad.txt", "error 1002")
     assert done.exception is None
     assert "skipped: error 1002: no such file" in done.stdout
@@ -114,7 +114,7 @@ def test_a_text_beside_a_log_is_a_file_that_is_missing() -> None:
 @pytest.mark.skipif(os.geteuid() == 0, reason="root reads everything")
 @pytest.mark.parametrize("words", [["logs"], ["logs/good.txt", "logs/below/other.log"]])
 def test_a_log_that_may_not_be_read_is_said(words: list[str]) -> None:
-    """In a folder and by name; without a finding that is not healthy."""
+    """An unreadable log is skipped with exit code 2, not called healthy."""
     Path("logs/bad.txt").unlink()
     Path("logs/good.txt").chmod(0)
     done = doctor(*words)
@@ -124,7 +124,7 @@ def test_a_log_that_may_not_be_read_is_said(words: list[str]) -> None:
 
 
 def test_a_log_that_cannot_be_opened_costs_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same for whoever may read everything."""
+    """A log that fails to open does not stop the reading of other logs."""
 
     def refuse(name: str) -> object:
         if name == "logs/good.txt":

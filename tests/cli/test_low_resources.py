@@ -1,7 +1,6 @@
-"""Every verb where the machine lacks something: it works, or says so in one sentence.
+"""Every verb under a resource shortage: the verb works or fails with one sentence.
 
-`make test` runs a part of the table in which every shortage occurs; the whole of it runs with
-QNNMEM_EVERY_CASE=1.
+`make test` covers every shortage with some verbs; QNNMEM_EVERY_CASE=1 covers all pairs.
 """
 
 from __future__ import annotations
@@ -26,7 +25,7 @@ import qnnmem
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SOURCE = Path(qnnmem.__file__).parents[1]
-# A healthy answer, `no`, a sentence, `cannot tell`.
+# Yes, no, refused, cannot tell.
 ANSWERS = {0, 1, 2, 3}
 
 VERBS: dict[str, tuple[str, ...]] = {
@@ -72,7 +71,7 @@ VERBS: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class Shortage:
-    """What is taken from the process before it starts, in itself and in its environment."""
+    """Limits and environment that a child process starts with."""
 
     take: Callable[[], object] = lambda: None
     environment: tuple[tuple[str, str | None], ...] = ()
@@ -122,13 +121,13 @@ def _table() -> list[tuple[str, str]]:
     verbs, shortages = list(VERBS), list(SHORTAGES)
     if EVERY:
         return [(verb, shortage) for verb in verbs for shortage in shortages]
-    # Every shortage once, with the verbs in turn.
+    # Every shortage once, with varying verbs.
     return [(verbs[3 * i % len(verbs)], shortage) for i, shortage in enumerate(shortages)]
 
 
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with something for every verb."""
+    """Return a folder with an input for every verb."""
     folder = tmp_path_factory.mktemp("inputs")
     weights = numpy_helper.from_array(numpy.eye(8, dtype=numpy.float32), "w")
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1, 8]) for name in "xy"]
@@ -150,7 +149,7 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _listing(folder: Path) -> list[str]:
     names = (str(path.relative_to(folder)) for path in folder.rglob("*"))
-    return sorted(name for name in names if name != ".ses")  # which onnxruntime writes for itself
+    return sorted(name for name in names if name != ".ses")  # onnxruntime writes .ses files
 
 
 QUICK = (
@@ -170,14 +169,14 @@ QUICK = (
 def test_the_table_is_of_commands_that_work(
     verb: str, inputs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A mistake in the command line would be one sentence too, and would show nothing."""
+    """Every quick command works without a shortage."""
     monkeypatch.chdir(inputs)
     assert exit_code(run(*VERBS[verb])) in (0, 1)
 
 
 @pytest.mark.parametrize(("verb", "shortage"), _table())
 def test_it_works_or_says_so(verb: str, shortage: str, inputs: Path, tmp_path: Path) -> None:
-    """Never a traceback, never exit code 70, nothing left behind."""
+    """A shortage never causes a traceback or exit code 70."""
     here, cache, scratch = tmp_path / "here", tmp_path / "cache", tmp_path / "scratch"
     shutil.copytree(inputs, here)
     for folder in (here / "out", cache, scratch):
@@ -192,7 +191,7 @@ def test_it_works_or_says_so(verb: str, shortage: str, inputs: Path, tmp_path: P
     before = _listing(here)
     if lack.is_read_only:
         (here / "out").rmdir()
-        (here / "out").symlink_to("/proc/self")  # not even a superuser can write there
+        (here / "out").symlink_to("/proc/self")  # not even root can write there
     done = subprocess.run(
         [sys.executable, "-m", "qnnmem", *VERBS[verb]],
         cwd=here,

@@ -1,4 +1,4 @@
-"""The program as a process: exit codes, streams, pipes."""
+"""The program as a process: exit codes, streams and pipes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ ROWS = "id,lower,upper,size\na,0,3,4\nb,2,6,4\n"
 
 
 def run(*arguments: str | Path, folder: Path | None = None) -> subprocess.CompletedProcess[str]:
-    """Start the program and wait for it."""
+    """Start the program and return the finished process."""
     command = [sys.executable, "-m", "qnnmem", *map(str, arguments)]
     return subprocess.run(
         command, capture_output=True, text=True, encoding="utf-8", check=False, cwd=folder
@@ -34,14 +34,14 @@ def buffers(folder: Path, content: str = ROWS) -> Path:
 
 
 def test_a_plan_goes_to_standard_output(tmp_path: Path) -> None:
-    """The result is all there is on standard output, and standard error stays empty."""
+    """Standard output holds only the plan, and standard error is empty."""
     done = run("plan", buffers(tmp_path))
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("scratch 8 bytes, proven minimal for these lifetimes\n")
 
 
 def test_what_does_not_fit_ends_with_1(tmp_path: Path) -> None:
-    """`No` is an answer: it goes to standard output, with exit code 1."""
+    """`does not fit` is an answer: standard output holds it, and the exit code is 1."""
     done = run("plan", buffers(tmp_path), "--capacity", "7")
     assert (done.returncode, done.stderr) == (1, "")
     assert done.stdout.startswith("does not fit: scratch needs at least 8 bytes, 1 more than 7\n")
@@ -66,7 +66,7 @@ def test_what_does_not_fit_ends_with_1(tmp_path: Path) -> None:
 def test_an_unreadable_file_ends_with_2_and_one_sentence(
     content: bytes, name: str, tmp_path: Path
 ) -> None:
-    """Empty, random and truncated files: one line on standard error, no traceback, no output."""
+    """An unreadable file gives exit code 2, one line on standard error and no traceback."""
     path = tmp_path / name
     path.write_bytes(content)
     done = run("plan", path)
@@ -76,7 +76,7 @@ def test_an_unreadable_file_ends_with_2_and_one_sentence(
 
 
 def test_help_names_the_exit_codes() -> None:
-    """`-h` prints what the program does and what its exit codes mean."""
+    """`-h` describes the program and its exit codes."""
     done = run("-h")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("Usage: qnnmem ")
@@ -84,7 +84,7 @@ def test_help_names_the_exit_codes() -> None:
 
 
 def test_the_version_is_that_of_the_package() -> None:
-    """`--version` names program and version."""
+    """`--version` prints the program name and the package version."""
     assert run("--version").stdout == f"qnnmem {qnnmem.__version__}\n"
 
 
@@ -97,7 +97,7 @@ def test_both_ways_to_start_are_the_same_program() -> None:
 
 @pytest.mark.parametrize("form", ["text", "json", "csv"])
 def test_a_reader_that_stops_reading_is_no_error(form: str, tmp_path: Path) -> None:
-    """Piped into a program that has seen enough, the output ends silently."""
+    """A closed pipe ends the output silently with exit code 0."""
     rows = "".join(f"buffer {i},{i},{i + 2},{i}\n" for i in range(5000))
     path = buffers(tmp_path, f"id,lower,upper,size\n{rows}")
     reading, writing = os.pipe()
@@ -110,7 +110,7 @@ def test_a_reader_that_stops_reading_is_no_error(form: str, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("words", [("--help",), ("plan", "--help"), ("--version",), ()])
 def test_a_reader_of_the_help_that_is_gone_is_no_error(words: tuple[str, ...]) -> None:
-    """It is printed by click, which would leave with 1: does not fit."""
+    """A closed pipe does not change the exit code of help, which click would make 1."""
     reading, writing = os.pipe()
     os.close(reading)
     command = [sys.executable, "-m", "qnnmem", *words]
@@ -121,7 +121,7 @@ def test_a_reader_of_the_help_that_is_gone_is_no_error(words: tuple[str, ...]) -
 
 @pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="this system has no full device")
 def test_a_full_disk_behind_standard_output_is_said(tmp_path: Path) -> None:
-    """Output that cannot be written is an error with a reason, not a silent success."""
+    """A full disk behind standard output gives exit code 2 and a reason."""
     command = [sys.executable, "-m", "qnnmem", "plan", str(buffers(tmp_path))]
     with Path("/dev/full").open("wb") as full:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, check=False)
@@ -130,7 +130,7 @@ def test_a_full_disk_behind_standard_output_is_said(tmp_path: Path) -> None:
 
 
 def test_a_terminal_never_gets_what_a_name_hides(tmp_path: Path) -> None:
-    """Even as CSV, whose names are the file's own, a name cannot turn text around."""
+    """On a terminal, CSV output replaces bidirectional control characters in names."""
     import pty
 
     path = buffers(tmp_path, "id,lower,upper,size\n\u202ered,0,1,4\n")
@@ -144,7 +144,7 @@ def test_a_terminal_never_gets_what_a_name_hides(tmp_path: Path) -> None:
 
 
 def test_a_broken_pipe_does_not_change_the_answer(tmp_path: Path) -> None:
-    """The exit code still says that the buffers do not fit."""
+    """A broken pipe keeps exit code 1 of a plan that does not fit."""
     reading, writing = os.pipe()
     os.close(reading)
     command = [sys.executable, "-m", "qnnmem", "plan", str(buffers(tmp_path)), "--capacity", "7"]
@@ -154,13 +154,13 @@ def test_a_broken_pipe_does_not_change_the_answer(tmp_path: Path) -> None:
 
 
 def test_a_pipe_gets_the_names_unchanged(tmp_path: Path) -> None:
-    """A program that reads the CSV gets the names of the file, byte for byte."""
+    """A pipe gets the names in the CSV byte for byte."""
     path = buffers(tmp_path, "id,lower,upper,size\n\u202ered,0,1,4\n")
     assert "\n\u202ered,0,1,4,0\n" in run("plan", path, "--format", "csv").stdout
 
 
 def test_a_narrow_encoding_is_no_error(tmp_path: Path) -> None:
-    """Where the terminal knows only ASCII, other characters are written as escapes."""
+    """With an ASCII output encoding, other characters are written as escapes."""
     path = buffers(tmp_path, "id,lower,upper,size\né,0,1,4\n")
     command = [sys.executable, "-m", "qnnmem", "plan", str(path), "-v"]
     environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
@@ -170,7 +170,7 @@ def test_a_narrow_encoding_is_no_error(tmp_path: Path) -> None:
 
 
 def test_a_file_name_that_is_no_text_is_no_error(tmp_path: Path) -> None:
-    """File names are bytes; one that is not UTF-8 is still planned or refused in one sentence."""
+    """A file name that is not UTF-8 is planned, or refused in one sentence."""
     name = os.fsencode(tmp_path) + b"/\xff\x1b[31m.csv"
     command = [sys.executable.encode(), b"-m", b"qnnmem", b"plan", name]
     missing = subprocess.run(command, capture_output=True, check=False)
@@ -184,10 +184,10 @@ def test_a_file_name_that_is_no_text_is_no_error(tmp_path: Path) -> None:
 
 
 def test_a_process_that_goes_on_can_collect_its_garbage(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who calls the program within another one finds that nothing is kept for ever."""
+    """After `main` returns to a calling program, the garbage collector still frees cycles."""
 
     class Ring:
-        """Something that holds itself."""
+        """An object that refers to itself."""
 
     monkeypatch.setattr(sys, "argv", ["qnnmem", "--version"])
     with collector_paused():
@@ -202,7 +202,7 @@ def test_a_process_that_goes_on_can_collect_its_garbage(monkeypatch: pytest.Monk
 
 
 def test_an_interrupt_ends_with_130(tmp_path: Path) -> None:
-    """Ctrl-C is answered with one word and the exit code shells expect."""
+    """Ctrl-C prints "interrupted" and exits with 130."""
     program = (
         "import qnnmem.cli, qnnmem.loader.dlc, sys\n"
         "def interrupted(*a, **k): raise KeyboardInterrupt\n"
@@ -217,7 +217,7 @@ def test_an_interrupt_ends_with_130(tmp_path: Path) -> None:
 
 
 def test_a_fault_of_our_own_is_told_apart(tmp_path: Path) -> None:
-    """An unexpected exception is one sentence with an exit code of its own, never a traceback."""
+    """An unexpected exception exits with 70 and one sentence, without a traceback."""
     program = (
         "import qnnmem.cli, qnnmem.loader.dlc, sys\n"
         "def broken(*a, **k): raise RuntimeError('two\\nlines\\x1b[31m')\n"
@@ -242,7 +242,7 @@ def test_a_fault_of_our_own_is_told_apart(tmp_path: Path) -> None:
     ],
 )
 def test_a_traceback_is_shown_to_those_who_ask_for_it(raised: str, last: str) -> None:
-    """With QNNMEM_TRACEBACK=1 the sentence comes after the traceback, without it alone."""
+    """QNNMEM_TRACEBACK=1 prints the traceback before the sentence."""
     program = (
         "import qnnmem.cli, qnnmem.errors, qnnmem.loader.dlc, sys\n"
         f"def broken(*a, **k): raise {raised}\n"
@@ -264,7 +264,7 @@ def test_a_traceback_is_shown_to_those_who_ask_for_it(raised: str, last: str) ->
     "words", [(), *((one,) for one in ("kb", "lpai", "config", "provoke", "completion"))], ids=str
 )
 def test_no_arguments_mean_help(words: tuple[str, ...]) -> None:
-    """Whoever types only a name wants to know more: help on standard output, exit code 0."""
+    """The program or a group without arguments prints its help and exits with 0."""
     done = run(*words)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("Usage: qnnmem")
@@ -272,7 +272,7 @@ def test_no_arguments_mean_help(words: tuple[str, ...]) -> None:
 
 
 def test_choices_are_listed_in_one_sentence() -> None:
-    """What an option may be is readable, on the line that asks for it."""
+    """An invalid choice is refused in one line that lists the allowed values."""
     done = run("config", "-o", "folder", "--mem-type", "moon")
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr == "qnnmem: --mem-type cannot be 'moon'; it must be ddr or tcm\n"

@@ -1,4 +1,4 @@
-"""`qnnmem fit` and `place` for several files, patterns and folders; walks that end."""
+"""`qnnmem fit` and `place` for several files, patterns and folders, with a limit on files."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def binary(path: Path, **graph: Any) -> None:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Stand beside a folder of binaries, with other things among them."""
+    """Change to the parent of a folder with three binaries, noise and a text file."""
     below = tmp_path / "made" / "below"
     below.mkdir(parents=True)
     binary(tmp_path / "made" / "a.bin")
@@ -39,7 +39,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_several_files_are_one_table_for_fit(folder: Path) -> None:
-    """One answer first, a row for each, the worst exit code."""
+    """Several files give one overall answer, one row per file and the worst exit code."""
     done = run("fit", "made")
     lines = done.stdout.splitlines()
     assert (exit_code(done), lines[0]) == (1, "does not fit: 1 of 3 (made/b.serialized.bin)")
@@ -54,7 +54,7 @@ def test_several_files_are_one_table_for_fit(folder: Path) -> None:
 
 
 def test_several_files_as_json(folder: Path) -> None:
-    """Each as it would be alone, with the verdict on all."""
+    """The JSON holds each file's own answer, with counts and the overall verdict."""
     done = run("fit", "made/*.bin", "gone.bin", "--json")
     values = json.loads(done.stdout)
     jsonschema.Draft202012Validator(load_schema("qnnmem.fits/1")).validate(values)
@@ -68,7 +68,7 @@ def test_several_files_as_json(folder: Path) -> None:
 
 
 def test_a_file_that_cannot_be_judged_has_its_reason_below(folder: Path) -> None:
-    """The others are judged all the same; a reason that many share is said once."""
+    """A file without a verdict has its reason below the table; a shared reason is printed once."""
     for name in ("m.onnx", "n.onnx"):
         (folder / "made" / name).write_bytes(MODEL)
     done = run("fit", "made")
@@ -81,7 +81,7 @@ def test_a_file_that_cannot_be_judged_has_its_reason_below(folder: Path) -> None
 
 
 def test_details_of_each_come_with_v(folder: Path) -> None:
-    """After the table."""
+    """`-v` prints the details of each file after the table."""
     text = run("fit", "made", "-v").stdout
     assert text.count("fits SM8650: 0 bytes to spare in the VTCM") == 2
     assert "does not fit SM8650: " in text
@@ -89,7 +89,7 @@ def test_details_of_each_come_with_v(folder: Path) -> None:
 
 @pytest.mark.parametrize("words", [("made",), ("made/**/*.bin",), ("made/a.bin", "made/below")])
 def test_place_takes_folders_and_patterns(words: tuple[str, ...], folder: Path) -> None:
-    """In the order of their names; what is no context is left out of a folder."""
+    """`place` reads folders and patterns in name order and skips other files in folders."""
     (folder / "made" / "b.serialized.bin").unlink()
     (folder / "made" / "below" / "noise.bin").unlink()
     done = run("place", *words, "--json")
@@ -99,14 +99,14 @@ def test_place_takes_folders_and_patterns(words: tuple[str, ...], folder: Path) 
 
 
 def test_place_counts_a_file_as_often_as_it_is_named(folder: Path) -> None:
-    """Two contexts of one binary are two."""
+    """A binary that is named twice counts as two contexts."""
     values = json.loads(run("place", "made/a.bin", "made/a.bin", "--json").stdout)
     assert len(values["contexts"]) == 2
 
 
 @pytest.mark.parametrize(("verb", "kind"), [("fit", "HTP model"), ("place", "context binary")])
 def test_a_folder_without_any_is_refused(verb: str, kind: str, folder: Path) -> None:
-    """One sentence."""
+    """A folder without any fitting file is refused with one sentence."""
     (folder / "empty").mkdir()
     done = run(verb, "empty")
     assert (exit_code(done), done.stdout) == (2, "")
@@ -118,7 +118,7 @@ def test_a_folder_without_any_is_refused(verb: str, kind: str, folder: Path) -> 
 def test_no_walk_is_endless(
     word: str, verb: str, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A folder of more files than anybody means is refused, however it is named."""
+    """A folder or pattern with more files than the limit is refused."""
     monkeypatch.setattr(named, "_MOST", 4)
     done = run(verb, word)
     assert (exit_code(done), done.stdout) == (2, "")

@@ -1,4 +1,4 @@
-"""A SoC that is missing is said at once, with the command that names one."""
+"""A missing SoC: refused at once, with a command that names a SoC."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ VERBS = (
 def test_every_verb_that_needs_a_soc_says_so_before_it_reads(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...]
 ) -> None:
-    """Reading and compiling take seconds that the answer does not need."""
+    """A verb without its SoC is refused before the model is read or the library is searched."""
     (tmp_path / "m.onnx").write_bytes(small_convolution())
     monkeypatch.chdir(tmp_path)
 
@@ -42,7 +42,7 @@ def test_every_verb_that_needs_a_soc_says_so_before_it_reads(
 
 
 def test_the_command_to_paste_is_there_and_nothing_heavy_is_imported(tmp_path: Path) -> None:
-    """Neither onnx nor numpy nor the compiler's own modules."""
+    """The refusal prints a command to paste and imports neither onnx, numpy nor the compiler."""
     path = tmp_path / "m.onnx"
     path.write_bytes(small_convolution())
     code = (
@@ -58,7 +58,7 @@ def test_the_command_to_paste_is_there_and_nothing_heavy_is_imported(tmp_path: P
 
 
 def test_a_model_of_a_context_needs_none(tmp_path: Path) -> None:
-    """A context binary names the SoC that it was made for."""
+    """A model with a compiled context needs no SoC, since the context names its own."""
     path = tmp_path / "m.onnx"
     path.write_bytes(small_convolution())
     with pytest.raises(MissingSoc):

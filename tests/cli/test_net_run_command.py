@@ -1,4 +1,4 @@
-"""`qnnmem net-run`: a script for the device runs here, with the same files and the same lines."""
+"""`qnnmem net-run`: device scripts run on the host, with the same files and output lines."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ X = np.array([-1, 0.5, 2, 100], "<f4")
 
 
 def info(name: str, shape: Sequence[int] | None, kind: int = FLOAT) -> onnx.ValueInfoProto:
-    """Say the type of an input or output."""
+    """Return the type description of an input or output."""
     return helper.make_tensor_value_info(name, kind, shape)
 
 
@@ -47,7 +47,7 @@ def model(
     outputs: Iterable[onnx.ValueInfoProto],
     weights: Mapping[str, Any] | None = None,
 ) -> onnx.ModelProto:
-    """Put a model together."""
+    """Return a model of these nodes."""
     constants = [numpy_helper.from_array(v, name) for name, v in (weights or {}).items()]
     graph = helper.make_graph(list(nodes), "g", list(inputs), list(outputs), constants)
     imports = [helper.make_opsetid("", 18), helper.make_opsetid("qti_aisw", 1)]
@@ -55,14 +55,14 @@ def model(
 
 
 def addition() -> onnx.ModelProto:
-    """Add two float tensors."""
+    """Return a model that adds two float tensors."""
     shape = (2, 3)
     node = helper.make_node("Add", ["a", "b"], ["y"])
     return model([node], [info("a", shape), info("b", shape)], [info("y", shape)])
 
 
 def quantized() -> onnx.ModelProto:
-    """Relu between 8-bit input (scale 0.5, zero 3) and 8-bit output (scale 0.25, zero 10)."""
+    """Return a Relu with 8-bit input (scale 0.5, zero 3) and 8-bit output (scale 0.25, zero 10)."""
     nodes = [
         helper.make_node("DequantizeLinear", ["x", "s", "z"], ["f"]),
         helper.make_node("Relu", ["f"], ["r"]),
@@ -79,20 +79,20 @@ def quantized() -> onnx.ModelProto:
 
 
 def largest(size: int) -> onnx.ModelProto:
-    """Find the largest of so many bytes."""
+    """Return a model that gives the largest of this many bytes."""
     node = helper.make_node("ReduceMax", ["x"], ["y"], keepdims=1)
     return model([node], [info("x", (size,), UINT8)], [info("y", (1,), UINT8)])
 
 
 def maximum(count: int) -> onnx.ModelProto:
-    """Find the largest of so many inputs."""
+    """Return a model that gives the maximum of this many inputs."""
     names = [f"x{n}" for n in range(count)]
     node = helper.make_node("Max", names, ["y"])
     return model([node], [info(name, (4,)) for name in names], [info("y", (4,))])
 
 
 def windowed() -> onnx.ModelProto:
-    """Wait for three frames, then negate the window."""
+    """Return a model that waits for three frames and negates the window."""
     options: dict[str, Any] = {"buffer_size": 3, "buffer_dim": 0, "mode": 0}
     nodes = [
         helper.make_node("Buffer", ["x"], ["w"], domain="qti_aisw", **options),
@@ -103,7 +103,7 @@ def windowed() -> onnx.ModelProto:
 
 @pytest.fixture(scope="module")
 def binary(tmp_path_factory: pytest.TempPathFactory) -> Any:
-    """Give a function that prepares models once each; equal names mean equal models."""
+    """Return a function that prepares each model once; equal names mean equal models."""
     folder = tmp_path_factory.mktemp("binaries")
 
     def make(io: Io = Io.INSIDE, hw_version: str = "v6", **models: onnx.ModelProto) -> Path:
@@ -123,7 +123,7 @@ def binary(tmp_path_factory: pytest.TempPathFactory) -> Any:
 
 @pytest.fixture(autouse=True)
 def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Stand in an empty folder with some inputs."""
+    """Change to an empty folder with some inputs."""
     monkeypatch.chdir(tmp_path)
     A.tofile("a.raw")
     (10 * A).astype("<f4").tofile("b.raw")
@@ -138,7 +138,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def config(
     mem_type: str = "ddr", target: str = "adsp", context: Mapping[str, Any] | None = None
 ) -> str:
-    """Write a pair of config files and name the first."""
+    """Write a pair of config files and return the name of the first."""
     library = "libQnnLpaiNetRunExtensions.so"
     tool = {
         "backend_extensions": {"shared_library_path": library, "config_file_path": "l.conf"},
@@ -155,13 +155,13 @@ net_run_verb = verb("net-run")
 
 
 def run(*words: str | Path) -> Result:
-    """Run it with a backend, which is named once."""
+    """Run `net-run` with a backend unless the arguments name one."""
     backend = () if "--backend" in words else ("--backend", "/data/libQnnLpai.so")
     return net_run_verb(*backend, *words)
 
 
 class DeviceHere(Device):
-    """The device in this process, where a test can change what it does."""
+    """A device in this process, whose behaviour a test can change."""
 
     cure = ""
 
@@ -179,31 +179,31 @@ class DeviceHere(Device):
 
 @pytest.fixture
 def here(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run without a child process."""
+    """Run net-run without a child process."""
     monkeypatch.setattr(net_run, "DeviceChild", DeviceHere)
 
 
 def refused(*arguments: str | Path) -> str:
-    """Run what must be refused as bad usage, and give the sentence."""
+    """Return the sentence of a run that exits with 2."""
     result = run(*arguments)
     assert exit_code(result) == 2
     return str(result.exception)
 
 
 def lines_of(result: Result) -> list[str]:
-    """The transcript without pid and times."""
+    """Return the transcript without process ids and times."""
     lines = result.stdout.splitlines()
     return [re.sub(r"^[0-9.]+ms |(?<=pid:)[0-9]+", "", line) for line in lines]
 
 
 def floats(path: str) -> Array:
-    """Read a float32 file."""
+    """Return the values of a float32 file."""
     return np.fromfile(path, "<f4")
 
 
 @cache
 def version() -> str:
-    """Version of the package."""
+    """Return the version of the package."""
     import qnnmem
 
     return qnnmem.__version__
@@ -213,7 +213,7 @@ def version() -> str:
 
 
 def test_a_run_prints_the_lines_of_the_tool_in_its_order(binary: Any) -> None:
-    """Process, version, level, inputs, context, execution; the version is visibly ours."""
+    """The transcript has the tool's lines in their order, with the version of qnnmem."""
     file = binary(add=addition())
     result = run("--retrieve_context", file, "--input_list", "ab.txt", "--log_level", "warn")
     assert exit_code(result) == 0
@@ -232,14 +232,14 @@ def test_a_run_prints_the_lines_of_the_tool_in_its_order(binary: Any) -> None:
 
 
 def test_results_of_float_ops_say_so(binary: Any) -> None:
-    """A warning and the metadata tell that LPAI would not compute this."""
+    """Results of float ops give a warning and a flag in the metadata, since LPAI has no floats."""
     result = run("--retrieve_context", binary(add=addition()), "--input_list", "ab.txt")
     assert "results of graph 'add' come from floating point" in result.stderr
     assert "results_from_floating_point: true" in Path("output/execution_metadata.yaml").read_text()
 
 
 def test_floats_are_quantized_on_the_way_in_and_back(binary: Any) -> None:
-    """Files are float32; the graph sees and gives 8-bit integers."""
+    """Float32 files are quantized to 8 bits for the graph and its outputs are dequantized."""
     file = binary(quant=quantized())
     flags = ("--output_data_type", "float_and_native", "--output_dir=o")
     result = run("--retrieve_context", file, "--input_list", "x.txt", *flags)
@@ -265,7 +265,7 @@ def test_floats_are_quantized_on_the_way_in_and_back(binary: Any) -> None:
     ],
 )
 def test_native_inputs_are_taken_as_they_are(flags: tuple[str, ...], binary: Any) -> None:
-    """All three ways of saying so mean the same."""
+    """All three flags for native input files have the same effect."""
     arguments = ("--retrieve_context", binary(quant=quantized()), "--input_list", "x8.txt")
     assert exit_code(run(*arguments, *flags, "--use_native_output_files")) == 0
     assert [path.name for path in Path("output/Result_0").iterdir()] == ["out_y_0_native.raw"]
@@ -274,7 +274,7 @@ def test_native_inputs_are_taken_as_they_are(flags: tuple[str, ...], binary: Any
 
 
 def test_the_list_is_repeated_and_results_are_kept_as_asked(binary: Any) -> None:
-    """Five inferences over two lines, of which three leave results."""
+    """Inferences repeat the input list, and only the requested number of results is kept."""
     Path("two.txt").write_text("a:=a.raw b:=b.raw\na:=b.raw b:=b.raw\n")
     flags = ("--num_inferences", "5", "--keep_num_outputs", "3")
     run("--retrieve_context", binary(add=addition()), "--input_list", "two.txt", *flags)
@@ -286,14 +286,14 @@ def test_the_list_is_repeated_and_results_are_kept_as_asked(binary: Any) -> None
 
 
 def test_no_outputs_are_kept_when_none_are_wanted(binary: Any) -> None:
-    """Keeping 0 results writes the metadata alone; a time limit runs at least once."""
+    """`--keep_num_outputs 0` writes only the metadata; `--duration 0` still runs once."""
     flags = ("--keep_num_outputs", "0", "--duration", "0")
     run("--retrieve_context", binary(add=addition()), "--input_list", "ab.txt", *flags)
     assert [path.name for path in Path("output").iterdir()] == ["execution_metadata.yaml"]
 
 
 def test_several_graphs_have_a_folder_each(binary: Any) -> None:
-    """One list belongs to each graph; two underscores skip one."""
+    """Each graph has an input list and a result folder; `__` skips a graph."""
     file = binary(add=addition(), quant=quantized())
     result = run("--retrieve_context", file, "--input_list", "ab.txt,x.txt")
     assert exit_code(result) == 0
@@ -312,7 +312,7 @@ def test_several_graphs_have_a_folder_each(binary: Any) -> None:
 
 
 def test_only_enabled_graphs_want_a_list(binary: Any) -> None:
-    """What the config leaves out does not run and needs no input."""
+    """Only graphs that the config enables run and need an input list."""
     file = binary(add=addition(), quant=quantized())
     chosen = config(target="x86", context={"enable_graphs": ["quant"]})
     flags = ("--input_list", "x.txt", "--config_file", chosen)
@@ -322,7 +322,7 @@ def test_only_enabled_graphs_want_a_list(binary: Any) -> None:
 @pytest.mark.parametrize("style", ["--synchronous", "--asynchronous"])
 @pytest.mark.parametrize("io", [Io.INSIDE, Io.OUTSIDE])
 def test_shared_buffers_are_not_copied(style: str, io: Io, binary: Any) -> None:
-    """Inputs and outputs in registered memory are used in place, in either style."""
+    """Registered inputs and outputs are used in place, synchronously and asynchronously."""
     file = binary(add=addition(), io=io)
     flags = ("--shared_buffer", style, "--num_inferences", "20")
     result = run("--retrieve_context", file, "--input_list", "ab.txt", *flags)
@@ -335,7 +335,7 @@ def test_shared_buffers_are_not_copied(style: str, io: Io, binary: Any) -> None:
 
 
 def test_the_queue_is_as_deep_as_the_config_says(binary: Any) -> None:
-    """More inferences than places in the queue all complete, in order."""
+    """More inferences than the queue depth complete in order."""
     Path("many.txt").write_text("a.raw b.raw\nb.raw b.raw\n")
     depth = config(target="x86", context={"async_execute_queue_depth": 2})
     flags = ("--asynchronous", "--num_inferences", "9", "--config_file", depth)
@@ -348,7 +348,7 @@ def test_the_queue_is_as_deep_as_the_config_says(binary: Any) -> None:
 
 @pytest.mark.parametrize("style", ["--synchronous", "--asynchronous"])
 def test_what_ran_before_a_bad_line_has_its_result(style: str, binary: Any) -> None:
-    """A file of the wrong size ends the run in the words of the tool, and in ours."""
+    """An input file of the wrong size ends the run with exit code 1 and keeps earlier results."""
     Path("list.txt").write_text("a.raw b.raw\nx.raw b.raw\n")
     file = binary(add=addition())
     result = run("--retrieve_context", file, "--input_list", "list.txt", style)
@@ -365,7 +365,7 @@ def test_what_ran_before_a_bad_line_has_its_result(style: str, binary: Any) -> N
 
 
 def test_windows_wait_for_frames(binary: Any) -> None:
-    """An execution that returns 6038 has no result; the run goes on and counts."""
+    """An execution that returns 6038 has no result, and the run continues and counts it."""
     Path("frames.txt").write_text("x.raw\n" * 5)
     result = run("--retrieve_context", binary(w=windowed()), "--input_list", "frames.txt")
     assert exit_code(result) == 0
@@ -391,7 +391,7 @@ def test_times_are_written_beside_the_results(binary: Any) -> None:
 
 @pytest.mark.parametrize("mode", [("--direct_mode",), ("--direct_mode", "adsp")])
 def test_direct_mode_takes_its_value_or_none(mode: tuple[str, ...], binary: Any) -> None:
-    """Both spellings run on the aDSP and end with its success line."""
+    """`--direct_mode` with and without its value runs on the aDSP and prints its success line."""
     file = binary(add=addition())
     flags = (*mode, "--config_file", config(), "--input_list", "ab.txt")
     result = run("--retrieve_context", file, *flags)
@@ -400,7 +400,7 @@ def test_direct_mode_takes_its_value_or_none(mode: tuple[str, ...], binary: Any)
 
 
 def test_direct_mode_needs_a_persistent_binary(binary: Any) -> None:
-    """Without the key in the config, context creation fails as on the device."""
+    """In direct mode, context creation fails without `is_persistent_binary` in the config."""
     file = binary(add=addition())
     flags = ("--direct_mode", "--config_file", config(context={}), "--input_list", "ab.txt")
     result = run("--retrieve_context", file, *flags)
@@ -415,16 +415,16 @@ def test_direct_mode_needs_a_persistent_binary(binary: Any) -> None:
 
 
 def test_adsp_without_direct_mode_is_the_traditional_way(binary: Any) -> None:
-    """The process is not on the DSP, so it runs as over FastRPC, and that is said."""
+    """Target adsp without --direct_mode runs through FastRPC, with a warning."""
     file = binary(add=addition())
     flags = ("--config_file", config(context={}), "--input_list", "ab.txt")
     result = run("--retrieve_context", file, *flags, "--io_tensor_mem_handle_type", "ion")
-    assert exit_code(result) == 0  # ION is for arm mode alone
+    assert exit_code(result) == 0  # ION works only in arm mode
     assert "without --direct_mode" in result.stderr
 
 
 def test_ion_is_for_arm_mode_alone(binary: Any) -> None:
-    """Elsewhere registration fails with 8005."""
+    """Without arm mode, registration of ION memory fails with code 8005."""
     file = binary(add=addition())
     flags = ("--input_list", "ab.txt", "--io_tensor_mem_handle_type", "ion")
     result = run("--retrieve_context", file, *flags)
@@ -433,15 +433,15 @@ def test_ion_is_for_arm_mode_alone(binary: Any) -> None:
 
 
 def tcm_run(file: Path, inputs: str, *flags: str) -> Result:
-    """Run in direct mode with everything in TCM."""
+    """Return the result of a run in direct mode with all memory in TCM."""
     mode = ("--direct_mode", "adsp", "--config_file", config("tcm"), "--use_native_input_files")
     return run("--retrieve_context", file, "--input_list", inputs, *mode, *flags)
 
 
 @pytest.fixture(scope="module")
 def tight(binary: Any) -> tuple[Path, int]:
-    """Give a binary that fills TCM to the last byte, and the size of its input."""
-    guess = 2_030_000  # as many digits as the size that is looked for, so the binary stays as long
+    """Return a binary that fills TCM to the last byte, and the size of its input."""
+    guess = 2_030_000  # has as many digits as the final size, so the binary keeps its length
     around = binary(guess=largest(guess)).stat().st_size
     size = TCM - -(-around // 64) * 64 - 64
     file = binary(exact=largest(size))
@@ -450,7 +450,7 @@ def tight(binary: Any) -> tuple[Path, int]:
 
 
 def test_an_exact_fit_of_tcm_runs(tight: tuple[Path, int]) -> None:
-    """Binary, then inputs, then outputs, each with its line at level debug, to the last byte."""
+    """Binary, inputs and outputs may fill TCM exactly; each allocation is logged at level debug."""
     file, size = tight
     Path("in.raw").write_bytes(bytes(size - 1) + b"\x07")
     Path("in.txt").write_text("in.raw\n")
@@ -470,7 +470,7 @@ def test_an_exact_fit_of_tcm_runs(tight: tuple[Path, int]) -> None:
 
 
 def test_one_byte_more_than_tcm_fails_with_the_bill(tight: tuple[Path, int], binary: Any) -> None:
-    """There is no fallback; the table says what took the room and what would help."""
+    """One byte over TCM fails without a fallback and lists the allocations and remedies."""
     size = tight[1] + 1
     Path("in.raw").write_bytes(bytes(size))
     Path("in.txt").write_text("in.raw\n")
@@ -491,7 +491,7 @@ def test_one_byte_more_than_tcm_fails_with_the_bill(tight: tuple[Path, int], bin
 
 
 def test_a_binary_larger_than_tcm_fails_before_the_context(binary: Any, tight: Any) -> None:
-    """The binary is the first allocation."""
+    """A binary larger than TCM fails at context creation, since the binary is allocated first."""
     weights = np.zeros(TCM, np.uint8)
     node = helper.make_node("Gather", ["w", "i"], ["y"])
     index = helper.make_tensor_value_info("i", onnx.TensorProto.INT64, (1,))
@@ -504,7 +504,7 @@ def test_a_binary_larger_than_tcm_fails_before_the_context(binary: Any, tight: A
 
 @pytest.mark.parametrize(("count", "status"), [(30, 0), (31, 134)])
 def test_the_33rd_allocation_ends_the_process(count: int, status: int, binary: Any) -> None:
-    """One binary, the inputs and one output: 32 allocations pass, one more is fatal."""
+    """32 TCM allocations pass; the 33rd ends the process with status 134."""
     file = binary(**{f"max{count}": maximum(count)})
     Path("in.txt").write_text(" ".join(["x.raw"] * count))
     words = ["--retrieve_context", str(file), "--backend", "libQnnLpai.so", "--input_list"]
@@ -522,7 +522,7 @@ def test_the_33rd_allocation_ends_the_process(count: int, status: int, binary: A
 
 
 def test_an_unknown_memory_type_fails_with_both_messages(binary: Any) -> None:
-    """The parser complains, then the allocator, then the run."""
+    """An unknown memory type prints the parser's and the allocator's message and fails with T4."""
     file = binary(add=addition())
     flags = ("--direct_mode", "--config_file", config("tmc"), "--input_list", "ab.txt")
     result = run("--retrieve_context", file, *flags)
@@ -537,7 +537,7 @@ def test_an_unknown_memory_type_fails_with_both_messages(binary: Any) -> None:
 
 @pytest.mark.parametrize("flags", [(), ("--direct_mode", "--hw_ver", "v5")])
 def test_tcm_is_for_direct_mode_on_new_hardware(flags: tuple[str, ...], binary: Any) -> None:
-    """Elsewhere the run fails and says where it would not."""
+    """TCM without direct mode, or on hardware before v6, fails with rule T3."""
     file = binary(hw_version="v5", add5=addition())
     mode = ("--config_file", config("tcm", "x86"), *flags)
     result = run("--retrieve_context", file, "--input_list", "ab.txt", *mode)
@@ -546,14 +546,14 @@ def test_tcm_is_for_direct_mode_on_new_hardware(flags: tuple[str, ...], binary: 
 
 
 def test_shared_buffers_and_tcm_cannot_go_together(binary: Any) -> None:
-    """IO is in one kind of memory or in the other."""
+    """`--shared_buffer` is refused with TCM, since IO has one kind of memory."""
     flags = ("--direct_mode", "--config_file", config("tcm"), "--shared_buffer")
     file = binary(add=addition())
     assert "TCM" in refused("--retrieve_context", file, "--input_list", "ab.txt", *flags)
 
 
 def test_a_binary_for_newer_hardware_is_refused(binary: Any) -> None:
-    """The code is 5008, and the flag that runs it anyway is named."""
+    """A binary for v7 fails with code 5008 on v6 and runs with `--hw_ver v7`."""
     arguments = ("--retrieve_context", binary(hw_version="v7", add7=addition()))
     result = run(*arguments, "--input_list", "ab.txt")
     assert exit_code(result) == 1
@@ -563,7 +563,7 @@ def test_a_binary_for_newer_hardware_is_refused(binary: Any) -> None:
 
 @pytest.mark.parametrize("alignment", ["conservative", "v4-era"])
 def test_every_alignment_runs(alignment: str, binary: Any) -> None:
-    """The run allocates as the platform asks."""
+    """A run allocates with the alignment of the chosen platform."""
     flags = ("--alignment", alignment, "--lenient_scratch", "--input_list", "ab.txt")
     assert exit_code(run("--retrieve_context", binary(add=addition()), *flags)) == 0
 
@@ -573,7 +573,7 @@ def test_every_alignment_runs(alignment: str, binary: Any) -> None:
 def test_findings_of_the_sanitiser_fail_the_run(
     flags: tuple[str, ...], status: int, binary: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A byte behind scratch that changes is told at the end, unless nobody looks."""
+    """A changed byte behind scratch is reported as X2 and fails the run, unless --no-sanitize."""
     original = Extensions.allocate_pool
 
     def careless(self: Extensions, *arguments: Any) -> HeapBuffer:
@@ -593,7 +593,7 @@ def test_findings_of_the_sanitiser_fail_the_run(
 def test_a_failing_finalize_is_told_in_the_words_of_the_tool(
     binary: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Graph number and code are in the log, the reason in the explanation."""
+    """A failed finalize logs the graph index and code; the explanation names the rule."""
 
     def forgetful(_self: Graph, _configs: Any) -> None:
         return None
@@ -614,7 +614,7 @@ def test_a_failing_finalize_is_told_in_the_words_of_the_tool(
 def test_settings_of_the_config_reach_graph_and_context(
     binary: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Performance, cores and priorities are handed over before finalize."""
+    """Performance, core and priority settings reach graph and context before finalize."""
     seen: list[Graph] = []
     original = Graph.finalize
 
@@ -641,7 +641,7 @@ def test_settings_of_the_config_reach_graph_and_context(
 
 
 def test_a_layout_without_a_program_fails_at_execution(tmp_path: Path) -> None:
-    """Memory can be tried, numbers cannot be computed, and that is said."""
+    """A layout without a program fails at execution, and the message says so."""
     source = Path(__file__).parents[2] / "examples" / "tiny.eaix"
     write(prepare({"tiny": source}).context, tmp_path / "tiny.bin")
     Path("in.raw").write_bytes(bytes(4 * 256))
@@ -653,7 +653,7 @@ def test_a_layout_without_a_program_fails_at_execution(tmp_path: Path) -> None:
 
 
 def test_results_of_an_earlier_run_are_pointed_out(binary: Any) -> None:
-    """Old files stay, as with the real tool, but nobody takes them for new ones."""
+    """Files of an earlier run remain in the output folder, with a warning."""
     arguments = ("--retrieve_context", binary(add=addition()), "--input_list", "ab.txt")
     assert "earlier run" not in run(*arguments).stderr
     assert "earlier run" in run(*arguments).stderr
@@ -696,7 +696,7 @@ def test_results_of_an_earlier_run_are_pointed_out(binary: Any) -> None:
 def test_bad_arguments_are_refused_in_one_sentence(
     flags: tuple[str, ...], sentence: str, binary: Any
 ) -> None:
-    """What would change results or cannot be read ends with exit code 2 before any result."""
+    """Arguments that are invalid or would change results exit with 2 before any result."""
     file = binary(add=addition())
     usual = {"--retrieve_context": file, "--input_list": "ab.txt"}
     rest = [word for name, value in usual.items() if name not in flags for word in (name, value)]
@@ -707,7 +707,7 @@ def test_bad_arguments_are_refused_in_one_sentence(
 
 
 def test_flags_without_meaning_are_ignored_with_a_word(binary: Any) -> None:
-    """Results are the same, and each flag is named."""
+    """Flags without effect are ignored with one warning each."""
     flags = {
         "--op_packages": "p:q",
         "--perf_profile": "burst",
@@ -728,13 +728,13 @@ def test_flags_without_meaning_are_ignored_with_a_word(binary: Any) -> None:
 
 
 def test_the_version_needs_nothing_else() -> None:
-    """It is the build line of a run."""
+    """`--version` prints the version line of the tool without other arguments."""
     result = verb("net-run")("--version")
     assert result.stdout == f"qnn-net-run build version: qnnmem-{version()}\n"
 
 
 def test_an_empty_list_loads_and_executes_nothing(binary: Any) -> None:
-    """A probe with an empty list succeeds, and says that it ran nothing."""
+    """A run with an empty input list succeeds and says that no inference ran."""
     Path("empty.txt").write_text("")
     result = run("--retrieve_context", binary(add=addition()), "--input_list", "empty.txt")
     assert exit_code(result) == 0
@@ -744,7 +744,7 @@ def test_an_empty_list_loads_and_executes_nothing(binary: Any) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"QNN", bytes(1000), b"\x7fELF" + bytes(5000)])
 def test_what_is_no_binary_is_refused(content: bytes) -> None:
-    """It is unreadable input, said as context creation says it if there is anything in it."""
+    """An invalid binary exits with 2; unless the file is empty, the transcript shows code 5005."""
     Path("bad.bin").write_bytes(content)
     result = run("--retrieve_context", "bad.bin", "--input_list", "ab.txt")
     assert exit_code(result) == 2
@@ -753,7 +753,7 @@ def test_what_is_no_binary_is_refused(content: bytes) -> None:
 
 
 def test_a_giant_file_is_refused_unread() -> None:
-    """Neither memory nor time is spent on a file that cannot be a binary."""
+    """A file of 1 GB or more that cannot be a binary is refused."""
     for size in (17 << 30, 1 << 30):
         with Path("giant.bin").open("wb") as file:
             file.write(MAGIC)
@@ -763,7 +763,7 @@ def test_a_giant_file_is_refused_unread() -> None:
 
 
 def test_a_damaged_binary_is_refused(binary: Any) -> None:
-    """A flipped bit is found before anything runs."""
+    """A binary with a flipped bit is refused before anything runs."""
     data = bytearray(binary(add=addition()).read_bytes())
     data[len(data) // 2] ^= 4
     Path("bad.bin").write_bytes(data)
@@ -773,14 +773,14 @@ def test_a_damaged_binary_is_refused(binary: Any) -> None:
 
 
 def test_files_that_a_list_names_must_be_there(binary: Any) -> None:
-    """A missing input ends with exit code 2 and its name."""
+    """A missing input file of the list exits with 2 and is named."""
     Path("list.txt").write_text("a.raw nowhere.raw\n")
     said = refused("--retrieve_context", binary(add=addition()), "--input_list", "list.txt")
     assert said == "nowhere.raw: no such file"
 
 
 def test_names_never_leave_the_output_folder(binary: Any) -> None:
-    """Tensor and graph names become words, however they are written."""
+    """Tensor and graph names cannot lead outside the output folder."""
     node = helper.make_node("Neg", ["x"], ["../../evil"])
     proto = model([node], [info("x", (4,))], [info("../../evil", (4,))])
     file = binary(**{"bad..": proto, "other": addition()})

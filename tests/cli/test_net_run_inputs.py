@@ -1,4 +1,4 @@
-"""`qnnmem net-run` with inputs that nobody wrote a list for."""
+"""`qnnmem net-run` with random inputs or arrays instead of an input list."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ net_run = verb("net-run")
 
 @pytest.fixture(scope="module")
 def binary(tmp_path_factory: pytest.TempPathFactory) -> Made:
-    """Give a function that prepares graphs by name, each once."""
+    """Return a function that prepares graphs by name, each once."""
     folder = tmp_path_factory.mktemp("binaries")
 
     def make(**graphs: str) -> Path:
@@ -48,23 +48,23 @@ def binary(tmp_path_factory: pytest.TempPathFactory) -> Made:
 
 @pytest.fixture(autouse=True)
 def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Stand in an empty folder."""
+    """Change to an empty folder."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 def files_in(folder: str) -> list[str]:
-    """Every file below a folder, hidden ones too."""
+    """Return every file below a folder, hidden files included."""
     return sorted(str(p.relative_to(folder)) for p in Path(folder).rglob("*") if p.is_file())
 
 
 def last_line(done: Result) -> str:
-    """The last thing that is said."""
+    """Return the last line of standard error."""
     return done.stderr.splitlines()[-1]
 
 
 def test_random_inputs_run_and_the_last_line_says_where_everything_is(binary: Made) -> None:
-    """One word more than the binary is enough; the list that was written runs again by itself."""
+    """`--random-inputs` writes inputs and a list; a run with that list gives the same results."""
     file = binary(add=ADD)
     done = net_run(file, "--random-inputs", "2")
     assert exit_code(done) == 0
@@ -84,7 +84,7 @@ def test_random_inputs_run_and_the_last_line_says_where_everything_is(binary: Ma
 
 
 def test_the_seed_alone_decides_what_is_made_up(binary: Made) -> None:
-    """The same seed gives the same files, another one others."""
+    """The same seed gives the same random inputs; another seed gives others."""
     for seed, folder in (("1", "one"), ("1", "same"), ("2", "other")):
         net_run(binary(add=ADD), "--random-inputs", "1", "--seed", seed, "--output_dir", folder)
     made = {name: Path(name, "Input_0/a.raw").read_bytes() for name in ("one", "same", "other")}
@@ -95,7 +95,7 @@ def test_the_seed_alone_decides_what_is_made_up(binary: Made) -> None:
 def test_made_up_numbers_are_some_that_a_quantized_input_can_store(
     native: bool, binary: Made
 ) -> None:
-    """Files hold multiples of the scale as float32, or the integers themselves."""
+    """Random inputs of a quantized tensor are values that its 8 bits can represent."""
     flags = ("--use_native_input_files", "--use_native_output_files") if native else ()
     done = net_run(binary(halves=HALVES), "--random-inputs", "20", *flags)
     assert exit_code(done) == 0
@@ -110,7 +110,7 @@ def test_made_up_numbers_are_some_that_a_quantized_input_can_store(
 
 
 def test_every_graph_has_inputs_of_its_own(binary: Made) -> None:
-    """Each graph's folder holds its list, its inputs and its results."""
+    """Each graph's folder holds its list, inputs and results; `__` skips a graph."""
     file = binary(add=ADD, halves=HALVES)
     assert exit_code(net_run(file, "--random-inputs", "1")) == 0
     assert files_in("output") == [
@@ -129,7 +129,7 @@ def test_every_graph_has_inputs_of_its_own(binary: Made) -> None:
 
 
 def test_arrays_become_input_files(binary: Made) -> None:
-    """An archive, a folder of one sample and a folder of samples are taken."""
+    """`--inputs` accepts an archive, a folder with one sample and a folder of samples."""
     a, b = np.arange(6, dtype="f8").reshape(2, 3), np.ones((2, 3), "f4")
     np.savez("both.npz", a=a, b=b)
     Path("sample").mkdir()
@@ -147,7 +147,7 @@ def test_arrays_become_input_files(binary: Made) -> None:
 
 
 def test_the_current_folder_may_hold_samples_and_results(binary: Made) -> None:
-    """The folder of the results is no sample, neither in the first run nor in the next."""
+    """With `--inputs .`, the output folder inside is not read as a sample."""
     np.savez("0.npz", a=np.ones((2, 3), "f4"), b=np.ones((2, 3), "f4"))
     for _ in range(2):
         done = net_run(binary(add=ADD), "--inputs", ".")
@@ -156,7 +156,7 @@ def test_the_current_folder_may_hold_samples_and_results(binary: Made) -> None:
 
 
 def test_integers_for_a_quantized_input_are_not_guessed_at(binary: Made) -> None:
-    """Real numbers and stored ones look alike; which is meant has to be said."""
+    """Integers for a quantized float input are refused without --use_native_input_files."""
     file = binary(halves=HALVES)
     np.save("x.npy", np.array([0, 3, 9, 255], np.uint8))
     refused = net_run(file, "--inputs", "x.npy")
@@ -170,7 +170,7 @@ def test_integers_for_a_quantized_input_are_not_guessed_at(binary: Made) -> None
 
 
 def test_whole_numbers_stay_what_they_are(binary: Made) -> None:
-    """What float32 cannot hold is refused, and written as it is where that is asked for."""
+    """Integers that float32 cannot hold are refused without --use_native_input_files."""
     file = binary(tokens=TOKENS)
     np.save("ids.npy", np.array([1, 2, 3, (1 << 24) + 1]))
     refused = net_run(file, "--inputs", "ids.npy")
@@ -182,7 +182,7 @@ def test_whole_numbers_stay_what_they_are(binary: Made) -> None:
 
 
 def test_names_that_are_one_as_words_are_listed_by_position(binary: Made) -> None:
-    """Each input gets its own file."""
+    """Inputs whose names give the same file name get separate files."""
     Path("x").mkdir()
     np.save("x/a b.npy", np.full(2, 5, "f4"))
     np.save("x/a_b.npy", np.full(2, 2, "f4"))
@@ -192,7 +192,7 @@ def test_names_that_are_one_as_words_are_listed_by_position(binary: Made) -> Non
 
 
 def test_nothing_is_replaced_without_force(binary: Made) -> None:
-    """The same inputs again are no matter; others are refused as a whole."""
+    """Equal inputs may be written again; different inputs are refused without --force."""
     file = binary(add=ADD)
     net_run(file, "--random-inputs", "1")
     assert exit_code(net_run(file, "--random-inputs", "1")) == 0
@@ -226,7 +226,7 @@ def test_nothing_is_replaced_without_force(binary: Made) -> None:
 def test_what_cannot_be_meant_is_refused_and_leaves_nothing(
     words: tuple[str, ...], said: str, binary: Made
 ) -> None:
-    """One sentence, exit code 2, no folder."""
+    """Invalid input options exit with 2 and one sentence, without an output folder."""
     done = net_run(binary(add=ADD), *words)
     assert exit_code(done) == 2
     assert said in sentence(done)
@@ -236,7 +236,7 @@ def test_what_cannot_be_meant_is_refused_and_leaves_nothing(
 def test_too_much_is_refused_before_it_is_made(
     binary: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A graph of a stranger may have inputs of any size."""
+    """Random inputs over the size limit are refused before any file is written."""
     monkeypatch.setattr(net_run_files, "LARGEST", 100)
     done = net_run(binary(add=ADD), "--random-inputs", "3")
     assert exit_code(done) == 2
@@ -245,13 +245,13 @@ def test_too_much_is_refused_before_it_is_made(
 
 
 def test_the_binary_is_asked_for_by_name() -> None:
-    """Without one the sentence says where it comes from."""
+    """Without a binary, the sentence names --retrieve_context and `qnnmem prepare`."""
     said = sentence(net_run("--random-inputs", "1"))
     assert "--retrieve_context is missing: name a context binary, which `qnnmem prepare`" in said
 
 
 def test_what_prepare_recommends_runs_as_it_is(desk: Path) -> None:
-    """The commands under the report are pasted."""
+    """The inspect and run commands that `prepare` recommends work when pasted."""
     head = '<ir_version: 8, opset_import: ["" : 18]> g '
     for name in ("my model", "other"):
         onnx.save(onnx.parser.parse_model(head + ADD), f"{name}.onnx")

@@ -1,4 +1,4 @@
-"""`qnnmem net-run` of strangers' binaries: a limited child executes, and reads nothing else."""
+"""`qnnmem net-run` of untrusted binaries: a limited child process that reads no other file."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ SECRET = b"a secret of another file, which nobody may ever see"
 
 
 def info(name: str, kind: int, *shape: int) -> onnx.ValueInfoProto:
-    """Say the type of an input or output."""
+    """Return the type description of an input or output."""
     return helper.make_tensor_value_info(name, kind, shape)
 
 
@@ -45,7 +45,7 @@ def binary(
     outputs: list[onnx.ValueInfoProto],
     change: Callable[[onnx.ModelProto], None] | None = None,
 ) -> str:
-    """Write a binary of one op that stands for all nodes, its program changed by a stranger."""
+    """Write a binary of one op for all nodes, with the program optionally changed."""
     graph = helper.make_graph(nodes, "g", inputs, outputs)
     imports = [helper.make_opsetid("", 18)]
     proto = helper.make_model(graph, opset_imports=imports, ir_version=8)
@@ -71,7 +71,7 @@ def binary(
 
 
 def endless() -> str:
-    """Loop as often as an input says."""
+    """Write a binary that loops as often as its input says."""
     body = helper.make_graph(
         [helper.make_node("Identity", ["c"], ["d"]), helper.make_node("Add", ["v", "v"], ["u"])],
         "body",
@@ -83,7 +83,7 @@ def endless() -> str:
 
 
 def hungry() -> str:
-    """Expand a tensor to as many elements as an input says."""
+    """Write a binary that expands a tensor to as many elements as its input says."""
     nodes = [
         helper.make_node("Expand", ["x", "n"], ["big"]),
         helper.make_node("ReduceMax", ["big"], ["y"], keepdims=1),
@@ -93,7 +93,7 @@ def hungry() -> str:
 
 @pytest.fixture(autouse=True)
 def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Stand in an empty folder with some inputs and a secret."""
+    """Change to an empty folder with some inputs and a secret file."""
     monkeypatch.chdir(tmp_path)
     np.ones(4, "<f4").tofile("x4.raw")
     np.ones(1, "<f4").tofile("x1.raw")
@@ -104,7 +104,7 @@ def desk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def arguments(file: str, *lines: str) -> list[str]:
-    """Name a binary and the inputs of each inference."""
+    """Return arguments for a binary and the inputs of each inference."""
     Path("list.txt").write_text("".join(f"{line}\n" for line in lines))
     return ["--retrieve_context", file, "--input_list", "list.txt"]
 
@@ -113,7 +113,7 @@ def arguments(file: str, *lines: str) -> list[str]:
 
 
 def test_an_endless_execution_is_ended_by_time() -> None:
-    """What ran before has its result; the option that gives more time is named."""
+    """The time limit ends an endless execution, keeps earlier results and names --time-limit."""
     words = arguments(endless(), "few.raw x4.raw", "many.raw x4.raw")
     limit = patient(4)
     done = run(*words, "--time-limit", str(limit))
@@ -129,7 +129,7 @@ def test_an_endless_execution_is_ended_by_time() -> None:
 
 @pytest.mark.parametrize("style", ["--synchronous", "--asynchronous"])
 def test_memory_that_an_input_asks_for_is_limited(style: str) -> None:
-    """Eight gigabytes are not there, whatever the machine has."""
+    """An input that asks for 8 GB fails under a memory limit of 4 GB."""
     words = arguments(hungry(), "few.raw x1.raw", "gigabytes.raw x1.raw")
     done = run(*words, style, "--memory-limit", "4G")
     assert exit_code(done) == 1
@@ -139,7 +139,7 @@ def test_memory_that_an_input_asks_for_is_limited(style: str) -> None:
 
 @pytest.mark.parametrize("limit", ["1M", "60M"])
 def test_a_limit_that_no_program_can_keep_is_one_sentence(limit: str) -> None:
-    """Whatever breaks for lack of memory, the run ends as a refused binary does."""
+    """A memory limit too low for any program exits with 2 and names --memory-limit."""
     done = run(*arguments(hungry(), "few.raw x1.raw"), "--memory-limit", limit)
     assert exit_code(done) == 2
     assert (
@@ -149,7 +149,7 @@ def test_a_limit_that_no_program_can_keep_is_one_sentence(limit: str) -> None:
 
 
 def test_time_is_counted_for_each_execution() -> None:
-    """Many short executions may take longer together than one may alone."""
+    """The time limit does not apply to context creation and allocation, only to executions."""
     ready = DeviceChild(
         DeviceSettings(Path(hungry()).absolute(), Path("stranger.bin").stat().st_size, profile()),
         RunLimits(time_s=30.0),
@@ -167,7 +167,7 @@ def test_time_is_counted_for_each_execution() -> None:
 
 
 def test_a_crash_during_an_execution_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A kernel that ends the child ends only that."""
+    """A crash of the child during an execution fails the run with one B1 sentence."""
     original = DeviceChild.submit
 
     def crash(self: DeviceChild, *given: Any) -> None:
@@ -185,13 +185,13 @@ def test_a_crash_during_an_execution_is_one_sentence(monkeypatch: pytest.MonkeyP
 
 
 def sparse(values: TensorProto) -> onnx.SparseTensorProto:
-    """Make a sparse tensor of all values in order."""
+    """Return a sparse tensor of all values in order."""
     indices = numpy_helper.from_array(np.arange(values.dims[0]), "indices")
     return onnx.SparseTensorProto(values=values, indices=indices, dims=values.dims)
 
 
 def outside() -> TensorProto:
-    """Make a tensor of the bytes of the secret."""
+    """Return a tensor whose external data is the secret file."""
     tensor = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[12])
     tensor.data_location = TensorProto.EXTERNAL
     for key, value in (("location", "secret"), ("offset", "0"), ("length", "48")):
@@ -200,13 +200,13 @@ def outside() -> TensorProto:
 
 
 def dense_constant(program: onnx.ModelProto) -> None:
-    """Read the file by a Constant."""
+    """Replace the first node by a Constant with external data."""
     node = helper.make_node("Constant", [], ["w"], name="node:0", value=outside())
     program.graph.node[0].CopyFrom(node)
 
 
 def sparse_constant(program: onnx.ModelProto) -> None:
-    """Read the file by the sparse value of a Constant."""
+    """Replace the first node by a Constant with a sparse value from the file."""
     node = helper.make_node("Constant", [], ["w"], name="node:0")
     kind = AttributeProto.SPARSE_TENSOR
     node.attribute.append(
@@ -216,14 +216,14 @@ def sparse_constant(program: onnx.ModelProto) -> None:
 
 
 def sparse_initializer(program: onnx.ModelProto) -> None:
-    """Read the file by a sparse initializer."""
+    """Add a sparse initializer from the file."""
     program.graph.node[0].output[0] = "unused"
     program.graph.sparse_initializer.append(sparse(outside()))
 
 
 @pytest.mark.parametrize("change", [dense_constant, sparse_constant, sparse_initializer])
 def test_a_program_cannot_read_a_file(change: Callable[[onnx.ModelProto], None]) -> None:
-    """The content of a file beside the user never reaches an output."""
+    """A program that refers to another file is refused with B1 and writes no output."""
     nodes = [
         helper.make_node("Identity", ["x"], ["w"]),
         helper.make_node("Identity", ["w"], ["y"]),
@@ -236,7 +236,7 @@ def test_a_program_cannot_read_a_file(change: Callable[[onnx.ModelProto], None])
     assert not Path("output").exists()
 
 
-# What the child says is not believed
+# Answers of the child are untrusted
 
 
 @pytest.mark.parametrize(
@@ -255,7 +255,7 @@ def test_a_program_cannot_read_a_file(change: Callable[[onnx.ModelProto], None])
 def test_answers_that_make_no_sense_are_a_lost_device(
     said: Any, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever a child says, the run ends with a code of QNN."""
+    """Invalid messages of the child raise a QnnError with code 5005."""
     monkeypatch.setattr(device_child, "_PROGRAM", "nonsense_device")
     monkeypatch.setenv("NONSENSE", json.dumps([said, size]))
     settings = DeviceSettings(Path("/stranger.bin"), 1, profile())

@@ -1,4 +1,4 @@
-"""What `next:` recommends: pasted into a shell it runs, and asks with the same options."""
+"""Commands after `next:` run when pasted into a shell and keep the given options."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ g (float[2,50] x) => (float[2,50] y) { a = Relu(x) b = Tanh(a) y = Mul(a, b) }""
 
 
 def pasted(done: Result) -> list[str]:
-    """Read the words of the recommended command as a shell would."""
+    """Return the words of the recommended command, parsed as a shell does."""
     (line,) = (line for line in done.stdout.splitlines() if line.startswith("next: "))
     program, *words = shlex.split(line[line.index("qnnmem ") :])
     assert program == "qnnmem"
@@ -56,7 +56,7 @@ def model(folder: Path, text: str = MODEL, name: str = "my model.onnx") -> Path:
 def test_plan_recommends_what_asks_the_same(
     options: Sequence[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """All that was given is given again, and the command runs; a broken budget stays broken."""
+    """The next command keeps every given option and runs; an exceeded budget stays exceeded."""
     monkeypatch.chdir(tmp_path)
     options = [word if word != "4K" else "4096" for word in options]
     path = model(tmp_path)
@@ -71,7 +71,7 @@ def test_plan_recommends_what_asks_the_same(
 
 
 def test_a_chain_of_recommendations_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever pastes on gets somewhere: each command runs, and the last one meets the budget."""
+    """Pasting each next command ends in a `fix` that meets the budget, within six steps."""
     monkeypatch.chdir(tmp_path)
     words = ["plan", str(model(tmp_path, PLAIN)), "--budget", "scratch=64"]
     seen: list[list[str]] = []
@@ -89,7 +89,7 @@ def test_a_chain_of_recommendations_ends(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_how_a_result_is_shown_is_not_kept(tmp_path: Path) -> None:
-    """Format, output file and details belong to one run."""
+    """Format, output file and -v are not repeated in the next command."""
     out = tmp_path / "out.txt"
     run("plan", model(tmp_path, PLAIN), "-o", out, "--force", "--format", "text", "-v")
     (line,) = (line for line in out.read_text().splitlines() if line.startswith("next: "))
@@ -101,7 +101,7 @@ def test_how_a_result_is_shown_is_not_kept(tmp_path: Path) -> None:
 def test_verbs_about_binaries_recommend_what_runs(
     verb: str, options: Sequence[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The command is one of this program, with the file and the SoC that were named."""
+    """The next command for a binary keeps the file and the SoC, and runs."""
     if verb == "inspect" and options:
         pytest.skip("inspect takes no SoC")
     monkeypatch.chdir(tmp_path)
@@ -110,12 +110,12 @@ def test_verbs_about_binaries_recommend_what_runs(
     assert "./-a b.bin" in words
     if options and words[0] == verb:
         assert " ".join(options) in " ".join(words)
-    if "--run" not in words:  # which needs the real library
+    if "--run" not in words:  # needs the real library
         assert exit_code(run(*words)) == 0
 
 
 def test_a_binary_without_a_soc_gets_one(tmp_path: Path) -> None:
-    """The SoC is an example, and the command runs with it."""
+    """For a binary without a SoC, the next command has an example SoC and runs."""
     path = tmp_path / "model.bin"
     path.write_bytes(pack_context(replace(old_context(), soc_model=None)))
     done = run("footprint", path)
@@ -141,7 +141,7 @@ EVIL = (
 
 @pytest.mark.parametrize("word", EVIL)
 def test_words_come_back_from_a_shell_as_they_were(word: str) -> None:
-    """Printable, one word, and bash reads it back byte by byte."""
+    """A quoted word is printable, and bash reads it back byte for byte."""
     shown = shell_word(word)
     assert shown.isprintable()
     script = f"printf %s {shown}"
@@ -153,12 +153,12 @@ def test_words_come_back_from_a_shell_as_they_were(word: str) -> None:
 
 
 def test_a_recommended_file_is_never_an_option() -> None:
-    """A name that begins with a dash is named by its folder, standard input stays what it is."""
+    """A file name with a leading dash gets `./` in a command; `-` stays standard input."""
     assert [file_word(name) for name in ("-x.onnx", "-", "a-b")] == ["./-x.onnx", "-", "a-b"]
 
 
 def test_what_is_added_replaces_what_was_given() -> None:
-    """An option is there once; values that look like options stay attached."""
+    """An added option replaces the given one; values that look like options stay attached."""
     given = ["qnnmem", "plan", "a.onnx", "--time-limit=5", "--dim=n=1", "--state=-a=b"]
     assert next_line("search longer", given, "--time-limit=60") == (
         "next: search longer: qnnmem plan a.onnx --dim n=1 --state=-a=b --time-limit 60"
@@ -166,13 +166,13 @@ def test_what_is_added_replaces_what_was_given() -> None:
 
 
 def test_what_nobody_pastes_is_not_recommended() -> None:
-    """A command of thousands of characters is left out, not cut."""
+    """A command over the length limit is omitted, not truncated."""
     assert next_line("why", ["qnnmem", "plan", "x" * LONGEST]) == ""
     assert shell_line(["a", "b c"]) == "a 'b c'"
 
 
 def test_the_whole_program_recommends_the_same(tmp_path: Path) -> None:
-    """As a program of its own, through a real shell."""
+    """The command that the program recommends runs in /bin/sh with the same verdict."""
     path = model(tmp_path, PLAIN)
     command = [sys.executable, "-m", "qnnmem", "plan", str(path), "--budget", "scratch=64"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -186,7 +186,7 @@ def test_the_whole_program_recommends_the_same(tmp_path: Path) -> None:
 def test_check_recommends_the_fix_that_meets_its_budget(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The command is run as it stands, and the model that it writes passes the same check."""
+    """The `fix` command that `check` recommends writes a model that passes the same check."""
     monkeypatch.chdir(tmp_path)
     wide_picture(tmp_path / "wide.onnx")
     table = '[[model]]\npath = "{}"\n{}budget = {{ scratch = "{}" }}\n'

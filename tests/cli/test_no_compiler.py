@@ -1,4 +1,4 @@
-"""Verbs that compile, on a machine without the compiler: what is wrong and what is known first."""
+"""Verbs that compile, without a compiler: mistakes and known numbers come first."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ VERBS = {
 
 @pytest.fixture(autouse=True)
 def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Make this a machine for which there is no compiler."""
+    """Simulate a platform for which there is no HTP compiler."""
 
     def missing() -> None:
         installed.check_platform("linux", "aarch64")
@@ -41,7 +41,7 @@ def elsewhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    """Write a model with 400 weights, a free batch of 10 floats in and out."""
+    """Return a model with 400 weights and a free batch of 10 floats."""
     weights = numpy_helper.from_array(numpy.zeros((10, 40), numpy.float32), "w")
     graph = helper.make_graph(
         [helper.make_node("MatMul", ["x", "w"], ["y"])],
@@ -56,7 +56,7 @@ def model(tmp_path: Path) -> Path:
 
 
 def words(verb: str, model: Path, *more: str) -> list[str | Path]:
-    """Words of a run that lacks nothing but the compiler, and more."""
+    """Return the words of a valid command that lacks only the compiler, with extra options."""
     name, *rest = VERBS[verb]
     output = ("-o", "out.bin") if verb == "prepare" else ()
     return [name, model, *rest, *output, *more]
@@ -75,7 +75,7 @@ def words(verb: str, model: Path, *more: str) -> list[str | Path]:
 def test_a_mistake_is_said_before_the_compiler_is_missed(
     model: Path, verb: str, wrong: tuple[str, ...], said: str
 ) -> None:
-    """Nobody moves to another machine to learn of a typing error."""
+    """A wrong option exits with 2 even where the compiler is missing."""
     done = run(*words(verb, model, *wrong))
     assert exit_code(done) == 2
     assert said in sentence(done)
@@ -83,7 +83,7 @@ def test_a_mistake_is_said_before_the_compiler_is_missed(
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_soc_that_is_none_is_said_before_the_compiler_is_missed(model: Path, verb: str) -> None:
-    """The name is looked up in our own table."""
+    """An unknown SoC exits with 2 even where the compiler is missing."""
     given = [
         "SM8999" if word == "SM8650" else word for word in words(verb, model, "--dim", "batch=1")
     ]
@@ -105,7 +105,7 @@ def test_a_soc_that_is_none_is_said_before_the_compiler_is_missed(model: Path, v
 def test_options_of_one_verb_are_checked_too(
     model: Path, verb: str, wrong: tuple[str, ...], said: str
 ) -> None:
-    """Budgets, axes, VTCM and sample inputs need no compiler."""
+    """Budgets, sweep axes, VTCM and calibration folders are checked without the compiler."""
     done = run(*words(verb, model, "--dim", "batch=1", *wrong))
     assert exit_code(done) == 2
     assert said in sentence(done)
@@ -115,7 +115,7 @@ def test_options_of_one_verb_are_checked_too(
 def test_what_is_known_and_where_to_go_is_said(
     model: Path, verb: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Weights, inputs, outputs and limits with their origin; then commands to paste."""
+    """The notes list known sizes and limits with their origin, then three commands to paste."""
     typed = list(map(str, words(verb, model, "--dim", "batch=3")))
     monkeypatch.setattr(sys, "argv", ["qnnmem", *typed])
     done = run(*typed)
@@ -142,7 +142,7 @@ def test_what_is_known_and_where_to_go_is_said(
 
 
 def test_numbers_of_a_sweep_name_their_setting(model: Path) -> None:
-    """They are those of the last setting."""
+    """The known numbers of a sweep are those of the last setting, which is named."""
     done = run("sweep", model, *SOC, "--vary", "batch=1,2,4")
     assert isinstance(done.exception, NoCompiler)
     assert done.exception.__notes__[0] == "known without compiling at batch=4, in bytes:"
@@ -152,7 +152,7 @@ def test_numbers_of_a_sweep_name_their_setting(model: Path) -> None:
 
 
 def test_a_model_outside_of_the_folder_is_not_promised_to_a_container(model: Path) -> None:
-    """The container sees the folder it is started in."""
+    """For a model outside the current folder, no container command with its path is offered."""
     done = run(*words("fit", model.absolute(), "--dim", "batch=1"))
     assert isinstance(done.exception, NoCompiler)
     assert [line for line in done.exception.__notes__ if line.endswith(" qnnmem --help")]
@@ -161,7 +161,7 @@ def test_a_model_outside_of_the_folder_is_not_promised_to_a_container(model: Pat
 def test_notes_come_after_the_sentence(
     model: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """On standard error, one below the other."""
+    """The notes follow the sentence on standard error, at most 80 columns wide."""
     typed = list(map(str, words("fit", model, "--dim", "batch=1")))
     monkeypatch.setattr(sys, "argv", ["qnnmem", *typed])
     assert outcome.outcome(lambda: False) == 3
@@ -185,7 +185,7 @@ def test_notes_come_after_the_sentence(
 def test_for_a_binary_the_way_without_the_library_is_named(
     typed: tuple[str, ...], way: str
 ) -> None:
-    """The very thing is missing that was asked for on top, and the rest works here."""
+    """The message names the option that needs the library; without it the verb works."""
     Path("b.bin").write_bytes(pack_context(example_context()))
     done = run(*typed)
     assert exit_code(done) == 3

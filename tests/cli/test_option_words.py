@@ -1,4 +1,4 @@
-"""Option texts as people type them: taken where they can mean one thing only, else explained."""
+"""Option values as people type them: accepted if unambiguous, otherwise explained."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ TINY = ROOT / "examples" / "tiny.eaix"
     ["x=1x3x64", "x=1,3,64", "x=[1, 3, 64]", "x=(1,3,64,)", "x=1X3X64", "x=1*3*64", "x=1 x 3 x 64"],
 )
 def test_a_shape_is_taken_as_any_tool_writes_it(text: str) -> None:
-    """With x, with commas, in brackets."""
+    """A shape may be written with x, commas, brackets or asterisks."""
     assert parsers.shape(text) == ("x", (1, 3, 64))
 
 
 def test_names_may_hold_what_separates_sizes() -> None:
-    """Only the last = splits."""
+    """Only the last `=` separates name and sizes, so names may contain `=`, `,` and `:`."""
     assert parsers.shape("box,x=2:0=1,3") == ("box,x=2:0", (1, 3))
     assert parsers.shape("input:0=1x2") == ("input:0", (1, 2))
     assert parsers.dimension("a,b=3") == ("a,b", 3)
@@ -55,14 +55,14 @@ def test_names_may_hold_what_separates_sizes() -> None:
     ],
 )
 def test_what_is_meant_is_shown(words: tuple[str, ...], hint: str) -> None:
-    """One sentence with the right form."""
+    """An invalid option value is refused with the correct form."""
     done = run("plan", *words, TINY)
     assert (exit_code(done), done.stdout) == (2, "")
     assert hint in sentence(done)
 
 
 def test_values_may_be_in_brackets() -> None:
-    """A list stays a list, also of one."""
+    """A bracketed value stays a list, even with one element."""
     assert parsers.value("ids=[1, 2]") == ("ids", (1, 2))
     assert parsers.value("ids=[5]") == ("ids", (5,))
     with pytest.raises(UsageError, match="has no value"):
@@ -81,7 +81,7 @@ def test_values_may_be_in_brackets() -> None:
     ],
 )
 def test_the_suffix_says_the_form(name: str, start: str, tmp_path: Path) -> None:
-    """Nothing is asked twice."""
+    """The suffix of the output file selects its format, without a note."""
     done = run("plan", TINY, "-o", tmp_path / name)
     assert (exit_code(done), done.stderr) == (0, f"Wrote {tmp_path / name}\n")
     assert (tmp_path / name).read_text("utf-8").startswith(start)
@@ -98,7 +98,7 @@ def test_the_suffix_says_the_form(name: str, start: str, tmp_path: Path) -> None
 def test_another_form_than_the_suffix_says_is_told(
     words: tuple[str, ...], form: str, start: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An option wins over the suffix, and so does what a verb can write at all."""
+    """`--format` takes precedence over the suffix; a note says that they disagree."""
     monkeypatch.chdir(tmp_path)
     done = run("plan", TINY, *words)
     note = f"note: {words[1]} is written as {form}, despite its suffix\n"
@@ -108,6 +108,6 @@ def test_another_form_than_the_suffix_says_is_told(
 
 @pytest.mark.parametrize("words", [("socs", "SM8650"), ("explain", "1002"), ("lpai", "rules")])
 def test_other_verbs_do_so_too(words: tuple[str, ...], tmp_path: Path) -> None:
-    """One home for all."""
+    """Other verbs infer the format from the suffix, too."""
     run(*words, "-o", tmp_path / "out.json")
     assert "schema" in json.loads((tmp_path / "out.json").read_text("utf-8"))

@@ -1,4 +1,4 @@
-"""What became of a run, in this process: exit code, sentence, and what is left to print."""
+"""The outcome of a run: exit code, sentence and pending output."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from qnnmem.errors import UsageError
 def ended(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> Callable[..., tuple[int, str]]:
-    """Code and sentence of a run that does something."""
+    """Return a function that gives the exit code and the sentence of a run."""
 
     def ended(
         run: Callable[[], int], unwritten: OSError | None = None, interrupted: bool = False
@@ -29,7 +29,7 @@ def ended(
 
 
 def raising(error: BaseException) -> Callable[[], int]:
-    """A run that fails."""
+    """Return a run that raises this error."""
 
     def run() -> int:
         raise error
@@ -44,7 +44,7 @@ FULL = (2, "qnnmem: standard output cannot be written: full\n")
 def test_the_code_of_a_run_is_that_of_the_program(
     code: int, ended: Callable[..., tuple[int, str]]
 ) -> None:
-    """Unless its output was lost."""
+    """The exit code is that of the run, or 2 if its output was lost."""
     assert ended(lambda: code) == (code, "")
     assert ended(lambda: code, OSError(28, "full")) == FULL
     assert ended(lambda: code, OSError("full")) == FULL
@@ -61,12 +61,12 @@ def test_the_code_of_a_run_is_that_of_the_program(
 def test_an_error_is_a_sentence(
     error: Exception, wanted: tuple[int, str], ended: Callable[..., tuple[int, str]]
 ) -> None:
-    """Of the user, of the machine, of ours."""
+    """User, machine and internal errors each become one sentence with their exit code."""
     assert ended(raising(error)) == wanted
 
 
 def test_what_an_interrupt_made_of_libraries_goes_on(ended: Callable[..., tuple[int, str]]) -> None:
-    """Whoever asked for the run says that it was interrupted."""
+    """After an interrupt, a library's error is raised again, so that the caller can report it."""
     with pytest.raises(RuntimeError):
         ended(raising(RuntimeError("x")), interrupted=True)
 
@@ -74,7 +74,7 @@ def test_what_an_interrupt_made_of_libraries_goes_on(ended: Callable[..., tuple[
 def test_a_failure_still_prints_what_was_said(
     ended: Callable[..., tuple[int, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What waits for standard output is written before the sentence."""
+    """Pending standard output is flushed before the error is printed."""
     done: list[str] = []
     ended(lambda: 0)
     monkeypatch.setattr(module, "finish_output", lambda: done.append("flushed"))
@@ -86,18 +86,18 @@ def test_a_failure_still_prints_what_was_said(
 def test_no_threads_are_started_for_nothing(
     ended: Callable[..., tuple[int, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where none can be started, OpenBLAS would interrupt us as Ctrl-C does."""
+    """OPENBLAS_NUM_THREADS is 1 by default: OpenBLAS raises SIGINT if threads cannot start."""
     monkeypatch.setenv("OPENBLAS_NUM_THREADS", "")
     monkeypatch.delenv("OPENBLAS_NUM_THREADS")
     assert ended(lambda: int(os.environ["OPENBLAS_NUM_THREADS"])) == (1, "")
-    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "3")  # whoever sets it means it
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "3")  # the user's setting wins
     assert ended(lambda: int(os.environ["OPENBLAS_NUM_THREADS"])) == (3, "")
 
 
 def test_a_reader_that_is_gone_is_no_error(
     ended: Callable[..., tuple[int, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing more is printed for it."""
+    """A broken pipe ends with code 0, and the remaining output is discarded."""
     done: list[str] = []
     monkeypatch.setattr(module, "discard_output", lambda: done.append("discarded"))
     assert ended(raising(BrokenPipeError(32, "pipe"))) == (0, "")
@@ -107,7 +107,7 @@ def test_a_reader_that_is_gone_is_no_error(
 def test_what_fails_while_printing_is_the_output(
     ended: Callable[..., tuple[int, str]],
 ) -> None:
-    """The help is printed by click; the same error elsewhere is not about the output."""
+    """An OSError while click prints is an output error; the same error elsewhere is not."""
 
     def printing(error: str) -> Callable[[], int]:
         def run() -> int:
@@ -131,7 +131,7 @@ def test_a_traceback_only_for_those_who_ask(
     ended: Callable[..., tuple[int, str]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Before the sentence."""
+    """QNNMEM_TRACEBACK=1 prints a traceback before the sentence; other values do not."""
     monkeypatch.delenv("QNNMEM_TRACEBACK", raising=False)
     if asked is not None:
         monkeypatch.setenv("QNNMEM_TRACEBACK", asked)

@@ -23,7 +23,7 @@ MIB = 1 << 20
 
 
 def binary(folder: Path, name: str, mib: int) -> Path:
-    """Write a context binary for SM8650 with so many MiB of weights."""
+    """Write a context binary for SM8650 with this many MiB of weights."""
     path = folder / name
     made = replace(example_context(), graphs=(example_graph(const=mib * MIB),))
     path.write_bytes(pack_context(made))
@@ -34,7 +34,7 @@ run = verb("place")
 
 
 def test_contexts_share_a_domain(tmp_path: Path) -> None:
-    """The first line counts domains and what is left."""
+    """The first line counts contexts and domains; shared spill/fill memory is suggested."""
     done = run(binary(tmp_path, "a.bin", 1000), binary(tmp_path, "b.bin", 2000))
     assert done.stdout.startswith("fits: 2 contexts in 1 process domain, ")
     assert "spill/fill: one buffer for all contexts of a domain saves up to 65,536" in done.stdout
@@ -42,7 +42,7 @@ def test_contexts_share_a_domain(tmp_path: Path) -> None:
 
 
 def test_a_better_order_is_named(tmp_path: Path) -> None:
-    """Small ones first waste a domain."""
+    """When small contexts come first, `place` recommends an order that needs fewer domains."""
     small, large = binary(tmp_path, "s.bin", 1350), binary(tmp_path, "l.bin", 2050)
     done = run(small, small, large, large)
     assert done.stdout.startswith("fits: 4 contexts in 3 process domains")
@@ -51,7 +51,7 @@ def test_a_better_order_is_named(tmp_path: Path) -> None:
 
 
 def test_too_many_do_not_fit(tmp_path: Path) -> None:
-    """A process has four domains."""
+    """Four contexts of 3,000 MiB fit the four domains of a process; five do not."""
     one = binary(tmp_path, "a.bin", 3000)
     assert run(one, one, one, one).return_value == 0
     done = run(one, one, one, one, one)
@@ -59,20 +59,20 @@ def test_too_many_do_not_fit(tmp_path: Path) -> None:
 
 
 def test_a_budget_can_be_given(tmp_path: Path) -> None:
-    """Phones of older generations have less."""
+    """`--budget` lowers the size of a process domain, as on older phones."""
     done = run(binary(tmp_path, "a.bin", 2100), "--budget", "2G")
     assert done.return_value == 1
     assert "larger than a whole process domain" in done.stdout.splitlines()[0]
 
 
 def test_the_json_obeys_its_schema(tmp_path: Path) -> None:
-    """Two contexts that fit together."""
+    """The JSON for two contexts follows its schema."""
     one = binary(tmp_path, "a.bin", 3000)
     jsonschema.validate(json.loads(run(one, one, "--json").stdout), load_schema("qnnmem.place/1"))
 
 
 def test_a_file_without_sizes_cannot_be_placed(tmp_path: Path) -> None:
-    """One sentence names it."""
+    """A binary of an old SDK without sizes cannot be placed."""
     path = tmp_path / "old.bin"
     path.write_bytes(pack_context(old_context()))
     assert isinstance(run(path).exception, CannotTell)
@@ -80,14 +80,14 @@ def test_a_file_without_sizes_cannot_be_placed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("words", [["--verify", "--budget", "1G"], ["--soc", "nonsense"]])
 def test_wrong_words_are_refused(tmp_path: Path, words: list[str]) -> None:
-    """A budget of the user's cannot be verified."""
+    """`--verify` with --budget and an unknown SoC are refused."""
     assert isinstance(run(binary(tmp_path, "a.bin", 1), *words).exception, UsageError)
 
 
 @pytest.mark.htp
 @pytest.mark.skipif(not has_library(), reason=f"the HTP library is not here; {INSTALL}")
 def test_the_real_library_is_asked(tmp_path: Path) -> None:
-    """--verify replaces bounds by the library's estimates and says whether it agrees."""
+    """`--verify` shows the library's answers and whether they agree with the prediction."""
     model, made = sliced(tmp_path / "m.onnx", 1741), tmp_path / "m.bin"
     words = ["prepare", str(model), "--backend", "htp", "--soc", "SM8350", "-o", str(made)]
     command_line.run(*words)

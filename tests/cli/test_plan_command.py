@@ -48,14 +48,14 @@ def model(folder: Path, text: str = MODEL) -> Path:
     for item in made.graph.input:
         for dim in item.type.tensor_type.shape.dim:
             if dim.dim_param == "batch_size":
-                dim.dim_param = "batch size"  # the text format has no word for it
+                dim.dim_param = "batch size"  # the text format cannot hold a space
     path = folder / "a model.onnx"
     path.write_bytes(made.SerializeToString())
     return path
 
 
 def test_the_verdict_is_the_first_line(tmp_path: Path) -> None:
-    """The first line answers the question."""
+    """The first line states the scratch size and its proof."""
     result = run(buffers(tmp_path))
     assert (exit_code(result), result.stderr) == (0, "")
     assert result.stdout.splitlines()[0] == "scratch 8 bytes, proven minimal for these lifetimes"
@@ -70,7 +70,7 @@ def test_a_model_is_planned_with_all_its_pools(tmp_path: Path) -> None:
 
 
 def test_json_satisfies_the_schema(tmp_path: Path) -> None:
-    """What the command prints as JSON is what the schema describes."""
+    """The JSON of a model and of a buffer list follows the schema."""
     for path in (model(tmp_path), buffers(tmp_path)):
         values = json.loads(run(path, "--format", "json").stdout)
         jsonschema.Draft202012Validator(load_schema("qnnmem.plan/1")).validate(values)
@@ -78,7 +78,7 @@ def test_json_satisfies_the_schema(tmp_path: Path) -> None:
 
 
 def test_bits_shrink_floats_only(tmp_path: Path) -> None:
-    """With 8 bits the float tensors take a quarter."""
+    """`--bits 8` plans float tensors with a quarter of their bytes."""
     wide = json.loads(run(model(tmp_path), "--align", "1", "--format", "json").stdout)
     narrow = json.loads(
         run(model(tmp_path), "--align", "1", "--bits", "8", "--format", "json").stdout
@@ -96,20 +96,20 @@ def test_bits_shrink_floats_only(tmp_path: Path) -> None:
     ],
 )
 def test_a_budget_decides_the_exit_code(option: str, code: int, first: str, tmp_path: Path) -> None:
-    """A pool within its budget ends with 0, one beyond it with 1, and the first line says so."""
+    """A pool within its budget exits with 0, a pool over its budget with 1."""
     result = run(model(tmp_path), "--budget", option)
     assert exit_code(result) == code
     assert result.stdout.startswith(first)
 
 
 def test_one_broken_budget_is_enough(tmp_path: Path) -> None:
-    """Several budgets hold only together."""
+    """One exceeded budget of several exits with 1."""
     result = run(model(tmp_path), "--budget", "scratch=1M", "--budget", "constants=1")
     assert exit_code(result) == 1
 
 
 def test_an_undecided_budget_ends_with_3(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """When the search could not tell in time, neither yes nor no is claimed."""
+    """If the search cannot decide a budget in time, the exit code is 3."""
     module = import_module("qnnmem.planner.model_plan")
     honest = module.plan_model
 
@@ -125,7 +125,7 @@ def test_an_undecided_budget_ends_with_3(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_a_capacity_that_suffices_ends_with_0(tmp_path: Path) -> None:
-    """A buffer list that fits is a yes."""
+    """A buffer list within its capacity exits with 0."""
     result = run(buffers(tmp_path), "--capacity", "8")
     assert (exit_code(result), result.stdout.splitlines()[0]) == (
         0,
@@ -134,7 +134,7 @@ def test_a_capacity_that_suffices_ends_with_0(tmp_path: Path) -> None:
 
 
 def test_a_capacity_that_does_not_names_the_culprits(tmp_path: Path) -> None:
-    """A buffer list that cannot fit is a no, with a set of buffers that already cannot."""
+    """A buffer list over its capacity exits with 1 and names buffers that cannot fit together."""
     path = buffers(tmp_path, f"{ROWS}bystander,9,10,1\n")
     result = run(path, "--capacity", "7", "--format", "json")
     assert exit_code(result) == 1
@@ -143,14 +143,14 @@ def test_a_capacity_that_does_not_names_the_culprits(tmp_path: Path) -> None:
 
 
 def test_a_list_without_buffers_fits_nowhere(tmp_path: Path) -> None:
-    """A file that lost its rows gets no verdict."""
+    """A buffer list without rows exits with 2."""
     result = run(buffers(tmp_path, "id,lower,upper,size\n"), "--capacity", "0")
     assert (exit_code(result), result.stdout) == (2, "")
     assert "the CSV has a header line but no buffers" in str(result.exception)
 
 
 def test_csv_keeps_the_rows_and_adds_offsets(tmp_path: Path) -> None:
-    """Rows come back in the same order with the same text; only an offset is added."""
+    """CSV output keeps order and text of the rows and adds an offset column."""
     content = "id,lower,upper,size,alignment\nb 1,-2,3,10,4\na,2,6,7,1\n"
     result = run(buffers(tmp_path, content), "--format", "csv")
     lines = result.stdout.splitlines()
@@ -159,7 +159,7 @@ def test_csv_keeps_the_rows_and_adds_offsets(tmp_path: Path) -> None:
 
 
 def test_the_csv_of_a_model_can_be_planned_again(tmp_path: Path) -> None:
-    """Scratch buffers of a model, written as CSV, need the same bytes."""
+    """The CSV of a model's scratch buffers can be planned again and needs the same bytes."""
     out = tmp_path / "out.csv"
     first = run(model(tmp_path), "--format", "csv", "-o", out)
     assert exit_code(first) == 0
@@ -170,7 +170,7 @@ def test_the_csv_of_a_model_can_be_planned_again(tmp_path: Path) -> None:
 
 
 def test_a_file_is_written_and_named_on_standard_error(tmp_path: Path) -> None:
-    """With -o standard output stays empty and standard error says what was written."""
+    """With -o, standard output is empty and standard error names the written file."""
     out = tmp_path / "out.json"
     result = run(buffers(tmp_path), "--format", "json", "-o", out)
     assert (result.stdout, result.stderr) == ("", f"Wrote {out}\n")
@@ -178,7 +178,7 @@ def test_a_file_is_written_and_named_on_standard_error(tmp_path: Path) -> None:
 
 
 def test_a_file_is_never_overwritten_unasked(tmp_path: Path) -> None:
-    """An existing file is kept, and the sentence says how to replace it."""
+    """An existing file is kept without --force, and the sentence names --force."""
     out = tmp_path / "out.txt"
     out.write_text("precious")
     result = run(buffers(tmp_path), "-o", out)
@@ -187,7 +187,7 @@ def test_a_file_is_never_overwritten_unasked(tmp_path: Path) -> None:
 
 
 def test_force_replaces_a_file(tmp_path: Path) -> None:
-    """With --force the old content is gone and nothing else is left behind."""
+    """`--force` replaces the file and leaves no temporary file."""
     out = tmp_path / "out.txt"
     out.write_text("old")
     assert exit_code(run(buffers(tmp_path), "-o", out, "--force")) == 0
@@ -196,7 +196,7 @@ def test_force_replaces_a_file(tmp_path: Path) -> None:
 
 
 def test_a_file_in_a_missing_folder_is_refused(tmp_path: Path) -> None:
-    """Folders are not made up."""
+    """An output file in a missing folder is refused; the folder is not created."""
     out = tmp_path / "missing" / "out.txt"
     result = run(buffers(tmp_path), "-o", out)
     assert exit_code(result) == 2
@@ -206,7 +206,7 @@ def test_a_file_in_a_missing_folder_is_refused(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("force", [(), ("--force",)])
 def test_a_folder_is_never_replaced(force: tuple[str, ...], tmp_path: Path) -> None:
-    """A path that is a folder stays one."""
+    """A folder is never replaced, even with --force."""
     out = tmp_path / "folder"
     out.mkdir()
     result = run(buffers(tmp_path), "-o", out, *force)
@@ -215,7 +215,7 @@ def test_a_folder_is_never_replaced(force: tuple[str, ...], tmp_path: Path) -> N
 
 
 def test_force_replaces_ordinary_files_only(tmp_path: Path) -> None:
-    """A pipe, a device or a link keeps its place in the file system."""
+    """A pipe or a link is not replaced, even with --force."""
     pipe, link = tmp_path / "pipe", tmp_path / "link"
     os.mkfifo(pipe)
     link.symlink_to(tmp_path / "elsewhere")
@@ -231,7 +231,7 @@ def test_force_replaces_ordinary_files_only(tmp_path: Path) -> None:
 def test_a_file_appears_whole_or_not_at_all(
     failing: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """When the disk fills up the old file stays as it was and no part of the new one is left."""
+    """On a full disk the old file remains, without a partial new file."""
     out = tmp_path / "out.txt"
     out.write_text("old")
 
@@ -250,7 +250,7 @@ def test_a_file_appears_whole_or_not_at_all(
 
 
 def test_nothing_is_written_for_an_unreadable_model(tmp_path: Path) -> None:
-    """A failed run leaves no output file."""
+    """An unreadable input leaves no output file."""
     out = tmp_path / "out.txt"
     assert exit_code(run(buffers(tmp_path, "nonsense"), "-o", out)) == 2
     assert not out.exists()
@@ -291,7 +291,7 @@ def test_nothing_is_written_for_an_unreadable_model(tmp_path: Path) -> None:
 def test_a_bad_option_is_refused_in_one_sentence(
     options: tuple[str, str], words: str, tmp_path: Path
 ) -> None:
-    """Every option that cannot be honoured ends with 2 and says what is wrong with it."""
+    """An invalid option value exits with 2 and one sentence about the fault."""
     result = run(model(tmp_path), *options)
     assert (exit_code(result), result.stdout) == (2, "")
     assert words in sentence(result)
@@ -313,14 +313,14 @@ def test_a_bad_option_is_refused_in_one_sentence(
 def test_options_for_models_are_refused_for_a_list(
     options: tuple[str, ...], tmp_path: Path
 ) -> None:
-    """What has no meaning for fixed buffers is not silently ignored."""
+    """Options that apply only to models are refused for a buffer list."""
     result = run(buffers(tmp_path), *options)
     assert (exit_code(result), result.stdout) == (2, "")
     assert options[0] in sentence(result)
 
 
 def test_free_dimensions_give_options_that_work(tmp_path: Path) -> None:
-    """The sentence lists what is open and ends with options that, pasted, plan the model."""
+    """The refusal lists the open dimensions and ends with options that plan the model."""
     path = model(tmp_path, FREE)
     refused = run(path)
     assert (exit_code(refused), refused.stdout) == (2, "")
@@ -331,7 +331,7 @@ def test_free_dimensions_give_options_that_work(tmp_path: Path) -> None:
 
 
 def test_likely_states_give_a_command_that_works(tmp_path: Path) -> None:
-    """Pairs that look like state are suggested, never assumed; the command puts them to use."""
+    """Likely state pairs are suggested, not assumed; the next command plans them as state."""
     text = run(model(tmp_path)).stdout
     (line,) = (line for line in text.splitlines() if line.startswith("next: "))
     command = shlex.split(line[line.index("qnnmem plan") :])
@@ -340,7 +340,7 @@ def test_likely_states_give_a_command_that_works(tmp_path: Path) -> None:
 
 
 def test_every_likely_state_is_in_the_command(tmp_path: Path) -> None:
-    """A plan with a part of the state would be wrong; where all is too much, JSON has it."""
+    """The next command names all likely state pairs or, if they are too many, none."""
     for count, shown in ((6, 6), (200, 0)):
         old = ", ".join(f"float[4] cache_{i}_layer" for i in range(count))
         new = ", ".join(f"float[4] next_cache_{i}_layer" for i in range(count))
@@ -358,7 +358,7 @@ def test_every_likely_state_is_in_the_command(tmp_path: Path) -> None:
 
 
 def test_the_same_seed_gives_the_same_plan(tmp_path: Path) -> None:
-    """Two runs differ in nothing but the time they took."""
+    """Two runs with the same seed differ only in their time."""
     results = [json.loads(run(model(tmp_path), "--format", "json").stdout) for _ in range(2)]
     for values in results:
         del values["seconds"]
@@ -366,7 +366,7 @@ def test_the_same_seed_gives_the_same_plan(tmp_path: Path) -> None:
 
 
 def test_the_order_of_rows_does_not_matter(tmp_path: Path) -> None:
-    """A shuffled list needs the same bytes."""
+    """The order of the rows does not change the scratch size."""
     rows = [f"b{i},{i * 7 % 11},{i * 7 % 11 + 1 + i % 4},{1 + i * 5 % 9}\n" for i in range(20)]
     peaks = set()
     for order in (rows, rows[::-1], rows[7:] + rows[:7]):
@@ -380,7 +380,7 @@ EVIL = ("\x1b[31mred", "a\tb", "\x07", "\u202egnp", "<script>", "x" * 9999)
 
 @pytest.mark.parametrize("name", EVIL)
 def test_names_in_a_model_reach_the_reader_harmless(name: str, tmp_path: Path) -> None:
-    """Whatever tensors are called, text and JSON hold nothing a terminal would obey."""
+    """Hostile tensor names are escaped in the text; the JSON is ASCII and keeps the names."""
     made = onnx.parser.parse_model(MODEL.replace(" <float[50] w>", "").replace("(x, w)", "(x, x)"))
     for node in made.graph.node:
         for names in (node.input, node.output):
@@ -396,7 +396,7 @@ def test_names_in_a_model_reach_the_reader_harmless(name: str, tmp_path: Path) -
 
 
 def test_names_in_an_error_are_harmless(tmp_path: Path) -> None:
-    """A sentence about a hostile name quotes it, escaped and short."""
+    """An error quotes a hostile name escaped and shortened."""
     name = "\x1b[31m" + "x" * 10_000
     result = run(buffers(tmp_path, f"{ROWS}{name},0,1,1\n{name},0,1,1\n"))
     assert exit_code(result) == 2
@@ -405,7 +405,7 @@ def test_names_in_an_error_are_harmless(tmp_path: Path) -> None:
 
 
 def test_a_name_that_is_no_unicode_is_no_error(tmp_path: Path) -> None:
-    """JSON reports can hold half a surrogate pair in a name; every format copes."""
+    """A lone surrogate in a name works in every format."""
     kind = {"dataLayout": "", "dataType": "int8", "shape": {"dimensions": [1, 8]}}
     x, y = (
         {"tensor_id": i, "tensor_name": f"\ud800{i}", "flag": f"0x{i}", "type": kind} for i in "12"
@@ -421,7 +421,7 @@ def test_a_name_that_is_no_unicode_is_no_error(tmp_path: Path) -> None:
 
 
 def test_the_short_answer_has_pools_proof_and_what_is_next(tmp_path: Path) -> None:
-    """Without -v: whether it fits, bytes of each pool, what is proven, what to do."""
+    """The short answer has the verdict, the pools, the proof and the next command."""
     lines = run(model(tmp_path), "--state", "h_in=h_out", "--budget", "scratch=1M").stdout
     assert lines.splitlines() == [
         "fits: scratch takes 1,344 of 1,048,576 bytes",
@@ -435,7 +435,7 @@ def test_the_short_answer_has_pools_proof_and_what_is_next(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("options", [(), ("--io", "outside"), ("--budget", "scratch=1")])
 def test_details_come_with_v(options: tuple[str, ...], tmp_path: Path) -> None:
-    """What the short answer says is said there, too, and the rest besides."""
+    """`-v` adds the details to the short answer, which keeps its first line."""
     short, whole = (run(model(tmp_path), *options, *more).stdout for more in ((), ("--verbose",)))
     assert len(short.splitlines()) <= 8
     assert short.splitlines()[0] == whole.splitlines()[0]
@@ -445,7 +445,7 @@ def test_details_come_with_v(options: tuple[str, ...], tmp_path: Path) -> None:
 
 
 def test_one_of_a_thing_is_singular(tmp_path: Path) -> None:
-    """No `1 buffers`, no `1 tensors`, wherever there is one of something."""
+    """A count of one uses the singular in every report."""
     one = buffers(tmp_path, "id,lower,upper,size\na,0,3,4\n")
     single = """<ir_version: 8, opset_import: ["" : 18]>
     g (float[3] x) => (float[3] y) <float[3] w = {1, 2, 3}> { y = Add(x, w) }"""
@@ -467,7 +467,7 @@ def test_one_of_a_thing_is_singular(tmp_path: Path) -> None:
     ],
 )
 def test_tcm_has_a_budget(size: str, code: int, first: str, tmp_path: Path) -> None:
-    """What the binary and IO take of TCM in direct mode is judged as a run would allocate it."""
+    """A TCM budget counts constants and IO as a run in direct mode allocates them."""
     words = (model(tmp_path), "--state", "h_in=h_out", "--budget", f"tcm={size}")
     result = run(*words)
     assert (exit_code(result), result.stdout.splitlines()[0][: len(first)]) == (code, first)
@@ -478,7 +478,7 @@ def test_tcm_has_a_budget(size: str, code: int, first: str, tmp_path: Path) -> N
 
 
 def test_a_budget_above_the_documented_pool_says_so(tmp_path: Path) -> None:
-    """Who allows more than the platform has is told what it has."""
+    """A TCM budget above the documented pool is noted; two budgets for one pool are refused."""
     wide = MODEL.replace("[2,50]", "[20,5000]").replace("float[50] w", "float[5000] w")
     text = wide.replace("<float[5000] w>", f"<float[5000] w = {{{','.join('1' * 5000)}}}>")
     result = run(model(tmp_path, text), "--budget", "tcm=1G", "--budget", "TCM=1")
@@ -489,7 +489,7 @@ def test_a_budget_above_the_documented_pool_says_so(tmp_path: Path) -> None:
 
 
 def test_too_many_tensors_for_tcm(tmp_path: Path) -> None:
-    """The pool counts allocations, too."""
+    """A model with 42 TCM allocations does not fit, whatever its bytes."""
     names = [f"x{i}" for i in range(40)]
     inputs = ", ".join(f"float[1] {name}" for name in names)
     text = f"""<ir_version: 8, opset_import: ["" : 18]>
@@ -502,7 +502,7 @@ def test_too_many_tensors_for_tcm(tmp_path: Path) -> None:
 
 
 def test_tcm_is_for_models(tmp_path: Path) -> None:
-    """A list has neither constants nor IO."""
+    """A TCM budget for a buffer list is refused, as a list has no constants and no IO."""
     result = run(buffers(tmp_path), "--budget", "tcm=1M")
     assert exit_code(result) == 2
     assert sentence(result) == (
@@ -511,7 +511,7 @@ def test_tcm_is_for_models(tmp_path: Path) -> None:
 
 
 def many_inputs(count: int) -> str:
-    """A model with so many small inputs, and one output."""
+    """Return a model with this many small inputs and one output."""
     names = [f"x{number}" for number in range(count)]
     inputs = ", ".join(f"uint8[1,4] {name}" for name in names)
     head = '<ir_version: 8, opset_import: ["" : 18]>'
@@ -520,7 +520,7 @@ def many_inputs(count: int) -> str:
 
 
 def test_too_many_allocations_for_tcm_are_in_the_short_answer(tmp_path: Path) -> None:
-    """On a device the 33rd is fatal, however few bytes it has; with a file the verdict says so."""
+    """More than 32 TCM allocations decide the verdict of plan and prepare."""
     path = model(tmp_path, many_inputs(37))
     words = "39 allocations, but TCM allows only 32, which is fatal on the device"
     done = run(path)
@@ -537,7 +537,7 @@ def test_too_many_allocations_for_tcm_are_in_the_short_answer(tmp_path: Path) ->
     other.write_text("a,0,1,4\n", "utf-8")
     said = f"{path.name}: does not fit TCM (aDSP direct mode): {words}\n"
     several = run(path, other)
-    assert exit_code(several) == 2  # the list has no head
+    assert exit_code(several) == 2  # the second list has no header
     assert said in several.stdout
     assert re.search(r"^\S*a model.onnx .* does not fit$", several.stdout, re.M)
     assert said in run(path, other, "-o", tmp_path / "plans.json").stderr
@@ -545,7 +545,7 @@ def test_too_many_allocations_for_tcm_are_in_the_short_answer(tmp_path: Path) ->
 
 
 def test_buffers_that_are_too_large_by_themselves_are_counted(tmp_path: Path) -> None:
-    """One is named; that nine others would have to shrink, too, is said."""
+    """Of several buffers that exceed the budget alone, one is named and the others are counted."""
     rows = "".join(f"t{at},{at},{at + 1},100\n" for at in range(10))
     done = run(buffers(tmp_path, f"id,lower,upper,size\n{rows}"), "--budget", "scratch=64")
     assert "too large alone (1 in scratch" in done.stdout
@@ -553,7 +553,7 @@ def test_buffers_that_are_too_large_by_themselves_are_counted(tmp_path: Path) ->
 
 
 def test_a_suffix_that_is_no_form_is_said(tmp_path: Path) -> None:
-    """What the file gets, and which suffixes say a form; a form that was asked for is no news."""
+    """An unknown suffix is noted with the known ones; `--format` suppresses the note."""
     done = run(buffers(tmp_path), "-o", tmp_path / "x.dot")
     assert (
         "x.dot is written as text: .dot is not a known suffix; use .txt, .json, .csv, .h, .svg"
@@ -564,14 +564,14 @@ def test_a_suffix_that_is_no_form_is_said(tmp_path: Path) -> None:
 
 
 def test_inputs_and_outputs_without_elements_are_said(tmp_path: Path) -> None:
-    """They take no bytes, which no one would expect of an output."""
+    """A note reports an output without elements."""
     text = """<ir_version: 8, opset_import: ["" : 18]>
     g (float[4,8] x) => (float[N,8] y) <int64[1] at = {2}> { y = Slice(x, at, at) }"""
     assert "note: output 'y' has no elements (0x8)\n" in run(model(tmp_path, text)).stdout
 
 
 def test_a_model_with_bodies_is_not_called_too_large_for_good(tmp_path: Path) -> None:
-    """Above a budget an upper bound only says that no fit was found; the exit code stays."""
+    """An upper bound over the budget reads "not found to fit" and still exits with 1."""
     text = (
         '<ir_version: 8, opset_import: ["" : 18]>'
         "g (float[64] x, bool c) => (float[64] y) {"
@@ -593,7 +593,7 @@ def test_a_model_with_bodies_is_not_called_too_large_for_good(tmp_path: Path) ->
 
 
 def test_a_plan_for_one_value_says_so_first(tmp_path: Path) -> None:
-    """The first line names the input, its value and the node that depends on it."""
+    """The first line of a plan with --value names the input, its value and the dependent node."""
     text = (
         '<ir_version: 8, opset_import: ["" : 18]>'
         "g (float[12] x, int64[2] s) => (float[A,B] y) { h = Reshape(x, s) y = Neg(h) }"
@@ -611,7 +611,7 @@ g (float[1,64] x) => (float[1,64] y) { h = Exp(x) i = Relu(h) y = Neg(i) }"""
 
 
 def test_fewer_bits_are_an_estimate_and_prove_nothing(tmp_path: Path) -> None:
-    """What the quantizer makes has other ops; the next command gives its exact bytes."""
+    """`--bits` gives an estimate without a proof; the next command gives the exact bytes."""
     path = model(tmp_path, FLOATS)
     done = run(path, "--bits", "8", "--io", "outside")
     assert done.stdout.startswith("scratch 128 bytes, estimate before quantization\n")
@@ -631,18 +631,18 @@ def test_fewer_bits_are_an_estimate_and_prove_nothing(tmp_path: Path) -> None:
     jsonschema.validate(found, load_schema("qnnmem.plan/1"))
     assert found["proof"] == "estimate before quantization"
     page = str(section_of(found, "plan.json").body)
-    assert page.count("estimate before quantization") >= 2  # of scratch, and of TCM
+    assert page.count("estimate before quantization") >= 2  # of scratch and of TCM
     assert "minimal" not in page
 
 
 @pytest.mark.parametrize("bits", [None, "32"])
 def test_floats_as_they_are_are_no_estimate(tmp_path: Path, bits: str | None) -> None:
-    """Nothing is quantized then."""
+    """Without --bits, or with 32 bits, the plan of a float model is not called an estimate."""
     given = () if bits is None else ("--bits", bits)
     assert "estimate before" not in run(model(tmp_path, FLOATS), *given).stdout
 
 
 def test_integers_are_no_estimate(tmp_path: Path) -> None:
-    """A model that is quantized already stays as it is."""
+    """The plan of an integer model is exact, even with --bits."""
     text = re.sub("Exp|Relu|Neg", "Identity", FLOATS.replace("float", "uint8"))
     assert "estimate before" not in run(model(tmp_path, text), "--bits", "8").stdout

@@ -1,4 +1,4 @@
-"""What `qnnmem plan` says of a pool that is too large: what is in it, and what helps."""
+"""Remedies of `qnnmem plan` for a pool that is too large: its contents and what helps."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import pytest
 from command_line import exit_code, run, sentence
 
 HEAD = '<ir_version: 8, opset_import: ["" : 18]>'
-# The peak is between two large tensors, far from input and output.
+# The peak lies between two large tensors, far from input and output.
 MIDDLE = """g (float[1,4] x) => (float[1,4] y)
 { a = Concat<axis=1>(x, x, x, x, x, x, x, x)
   b = Concat<axis=1>(a, a, a, a, a, a, a, a)
   c = Transpose<perm=[1, 0]>(b)
   d = ReduceSum<keepdims=1>(c)
   y = Concat<axis=1>(d, d, d, d) }"""
-# Large inputs that are alive to the end: all of the peak is IO.
+# The large inputs live to the end, so the whole peak is IO.
 IO = """g (float[1,64] x, float[1,64] z) => (float[1,64] y)
 { a = Relu(x) b = Tanh(a) c = Mul(b, z) y = Sub(c, x) }"""
 WEIGHTS = """g (float[1,4] x) => (float[1,8] y)
@@ -34,14 +34,14 @@ def model(folder: Path, text: str) -> Path:
 
 
 def plan(path: Path, *options: str) -> tuple[list[str], dict]:  # type: ignore[type-arg]
-    """The short answer, and what the JSON says."""
+    """Return the lines of the short answer and the JSON."""
     text, values = run("plan", path, *options), run("plan", path, *options, "--json")
     assert exit_code(text) == exit_code(values) == 1
     return text.stdout.splitlines(), json.loads(values.stdout)
 
 
 def pasted(lines: list[str]) -> dict:  # type: ignore[type-arg]
-    """What the recommended command gives."""
+    """Return the JSON that the recommended command prints."""
     (following,) = (line for line in lines if line.startswith("next: "))
     words = shlex.split(following[following.index(" qnnmem ") :])
     found: dict = json.loads(run(*words[1:], "--json").stdout)  # type: ignore[type-arg]
@@ -49,7 +49,7 @@ def pasted(lines: list[str]) -> dict:  # type: ignore[type-arg]
 
 
 def test_what_cannot_help_is_not_recommended(tmp_path: Path) -> None:
-    """Inputs and outputs that are not alive at the peak take nothing off it elsewhere."""
+    """Options that do not lower the peak are listed as useless and not recommended."""
     path = model(tmp_path, MIDDLE)
     lines, values = plan(path, "--bits", "8", "--reorder", "--budget", "scratch=64")
     assert values["remedies"] == []
@@ -59,7 +59,7 @@ def test_what_cannot_help_is_not_recommended(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("text", "have"), [(MIDDLE, 64), (IO, 500)])
 def test_what_is_recommended_saves_what_it_says(text: str, have: int, tmp_path: Path) -> None:
-    """The command that was named is run: it needs as many bytes less as was said."""
+    """The recommended command saves exactly the stated bytes."""
     path = model(tmp_path, text)
     lines, before = plan(path, "--budget", f"scratch={have}")
     after = pasted(lines)
@@ -74,7 +74,7 @@ def test_what_is_recommended_saves_what_it_says(text: str, have: int, tmp_path: 
 
 
 def test_io_outside_is_named_where_it_helps(tmp_path: Path) -> None:
-    """It says how many bytes are then elsewhere."""
+    """`--io outside` is recommended if it helps, with the bytes that move."""
     lines, values = plan(model(tmp_path, IO), "--bits=8", "--reorder", "--budget", "scratch=150")
     assert ["--io outside"] in [remedy["options"] for remedy in values["remedies"]]
     assert "moves 192 bytes of IO to the application's buffers" in lines[-1]
@@ -82,7 +82,7 @@ def test_io_outside_is_named_where_it_helps(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("pool", ["constants", "tcm"])
 def test_other_pools_have_remedies_too(pool: str, tmp_path: Path) -> None:
-    """What quantizing takes off constants, and off TCM that holds them."""
+    """`--bits 8` is recommended for constants and TCM, with the resulting bytes."""
     lines, values = plan(model(tmp_path, WEIGHTS), "--budget", f"{pool}=100")
     assert [remedy["options"] for remedy in values["remedies"]] == [["--bits 8"]]
     after = pasted(lines)
@@ -91,7 +91,7 @@ def test_other_pools_have_remedies_too(pool: str, tmp_path: Path) -> None:
 
 
 def test_a_proven_shortage_is_not_searched_longer(tmp_path: Path) -> None:
-    """More time finds no plan below a proven bound."""
+    """If the bound proves the shortage, a longer search is not recommended."""
     rows = "id,lower,upper,size\n" + "".join(f"b{i},{i},{i + 3},{7 + i % 5}\n" for i in range(60))
     path = tmp_path / "buffers.csv"
     path.write_text(rows, "utf-8")
@@ -101,7 +101,7 @@ def test_a_proven_shortage_is_not_searched_longer(tmp_path: Path) -> None:
 
 
 def test_what_is_in_the_way_has_sizes(tmp_path: Path) -> None:
-    """Bytes and share of each, and of all."""
+    """The buffers of the peak are listed with bytes and share, and with their total."""
     path = model(tmp_path, MIDDLE)
     lines, values = plan(path, "--budget", "scratch=1500", "--budget", "constants=0")
     (budget,) = (b for b in values["budgets"] if b["pool"] == "scratch")
@@ -115,7 +115,7 @@ def test_what_is_in_the_way_has_sizes(tmp_path: Path) -> None:
 
 
 def test_what_is_in_tcm_has_sizes(tmp_path: Path) -> None:
-    """Constants and each tensor."""
+    """The TCM account lists constants and each tensor with bytes and share."""
     lines, _values = plan(model(tmp_path, WEIGHTS), "--budget", "tcm=100")
     rows = [line.split() for line in lines]
     assert ["128", "50.0", "%", "constants"] in rows
@@ -130,7 +130,7 @@ INTEGER = "g (int8[1,8] x) => (int8[1,8] y) { a = Concat<axis=0>(x) y = Identity
 
 @pytest.mark.parametrize("bits", ["8", "16"])
 def test_bits_that_change_nothing_are_told(bits: str, tmp_path: Path) -> None:
-    """A model of integers has the sizes it has; one that computes in floats has others."""
+    """`--bits` without effect on an integer model is noted; a float model gets no note."""
     note = f"note: --bits {bits} has no effect: no buffer is floating-point (int8)"
     for text in (INTEGER, QUANTIZED):
         path = model(tmp_path, text)
@@ -140,7 +140,7 @@ def test_bits_that_change_nothing_are_told(bits: str, tmp_path: Path) -> None:
 
 
 def test_width_of_weights_without_quantizing_is_refused(tmp_path: Path) -> None:
-    """It would change nothing."""
+    """`--weight-bits` without --quantize is refused, as it would have no effect."""
     done = run("prepare", model(tmp_path, INTEGER), "--weight-bits=16", "-o", tmp_path / "a.bin")
     assert exit_code(done) == 2
     assert "--weight-bits is for --quantize" in sentence(done)

@@ -42,12 +42,12 @@ def model(folder: Path) -> Path:
 
 
 def read(path: Path) -> CompiledContext:
-    """The context in a written file."""
+    """Return the context of a written file."""
     return unpack(path.read_bytes())
 
 
 def test_a_model_is_prepared(tmp_path: Path) -> None:
-    """The first line is the verdict, pools follow, and the next commands name the file."""
+    """The first line is the verdict, then come the pools and two commands that name the file."""
     target = tmp_path / "out.bin"
     options = ("--float", "--state", "h_in=h_out", "--graph-name", "net work", "--hw-ver", "v7")
     result = run(model(tmp_path), "-o", target, *options)
@@ -71,7 +71,7 @@ def test_a_model_is_prepared(tmp_path: Path) -> None:
 
 
 def test_a_float_model_is_refused(tmp_path: Path) -> None:
-    """Nothing is written, and the short sentence names the option that quantizes."""
+    """A float model is refused, and the sentence suggests --quantize."""
     path, target = model(tmp_path), tmp_path / "out.bin"
     done = run(path, "-o", target, "--state", "h_in=h_out")
     assert sentence(done) == (
@@ -84,14 +84,14 @@ def test_a_float_model_is_refused(tmp_path: Path) -> None:
 
 
 def test_likely_state_is_a_note(tmp_path: Path) -> None:
-    """What looks like state is suggested with the option that keeps it."""
+    """A likely state pair is noted with the option that keeps the state."""
     result = run(model(tmp_path), "-o", tmp_path / "out.bin", "--float")
     note = "h_in and h_out look like state; --state=h_in=h_out keeps it in persistent memory"
     assert f"note: {note}\n" in result.output
 
 
 def test_a_config_file_is_honoured(tmp_path: Path) -> None:
-    """exclude_io and the hardware version come from the config; other keys are noted."""
+    """exclude_io and the hardware version come from the config; ineffective keys are noted."""
     config = tmp_path / "lpaiParams.conf"
     settings = {
         "lpai_backend": {"target_env": "adsp", "enable_hw_ver": "v5"},
@@ -112,7 +112,7 @@ def test_a_config_file_is_honoured(tmp_path: Path) -> None:
 
 
 def test_several_files_make_several_graphs(tmp_path: Path) -> None:
-    """Graphs are named after their files, or as told; layouts say that they are."""
+    """Each file becomes a graph named after the file, and layouts are marked."""
     files = [rows(tmp_path, "one.csv"), rows(tmp_path, "two.csv")]
     result = run(*files, "-o", tmp_path / "out.bin")
     assert [graph.name for graph in read(tmp_path / "out.bin").graphs] == ["one", "two"]
@@ -121,7 +121,7 @@ def test_several_files_make_several_graphs(tmp_path: Path) -> None:
 
 
 def test_an_existing_file_is_kept_unless_forced(tmp_path: Path) -> None:
-    """Replacing takes --force."""
+    """An existing output file is replaced only with --force."""
     target = tmp_path / "out.bin"
     target.write_bytes(b"mine")
     assert "--force" in sentence(run(rows(tmp_path), "-o", target))
@@ -147,19 +147,19 @@ def test_an_existing_file_is_kept_unless_forced(tmp_path: Path) -> None:
 def test_wrong_options_are_one_sentence(
     tmp_path: Path, arguments: tuple[str, ...], words: str
 ) -> None:
-    """What cannot be done is said, and no file is written."""
+    """An invalid option is refused with one sentence, and no file is written."""
     target = tmp_path / "out.bin"
     assert words in sentence(run(rows(tmp_path), "-o", target, *arguments))
     assert not target.exists()
 
 
 def test_two_graphs_of_one_name_are_refused(tmp_path: Path) -> None:
-    """Files of the same name in two folders need names of their own."""
+    """Two files of the same name need --graph-name."""
     (tmp_path / "other").mkdir()
     files = [rows(tmp_path), rows(tmp_path / "other")]
     assert "--graph-name" in sentence(run(*files, "-o", tmp_path / "out.bin"))
 
 
 def test_an_output_is_needed(tmp_path: Path) -> None:
-    """There is no default name that could overwrite something."""
+    """`--output` is required, as no default name is safe."""
     assert "--output" in sentence(run(rows(tmp_path)))

@@ -1,4 +1,4 @@
-"""`qnnmem prepare`: a quantized model that says little says so first."""
+"""`qnnmem prepare`: a large quantization error is the first line."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from qnnmem.results.schema import load_schema
 
 @pytest.fixture
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Name a model whose one large weight leaves 8 bits nothing for the others."""
+    """Return the name of a model whose one large weight makes 8 bits too coarse for the others."""
     monkeypatch.chdir(tmp_path)
     values = numpy.full((4, 4), 1e-3, "float32")
     values[0, 0] = 1.0
@@ -37,7 +37,7 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_a_large_error_is_the_first_line_and_its_cure_was_tried(model: str) -> None:
-    """What the line promises of an option is what preparing with it gives."""
+    """The error that the warning promises for an option is the error that the option gives."""
     done = run("prepare", model, "--quantize", "int8", "-o", "a.bin")
     assert exit_code(done) == 0
     first, second = done.stdout.splitlines()[:2]
@@ -58,7 +58,7 @@ def test_a_large_error_is_the_first_line_and_its_cure_was_tried(model: str) -> N
 
 
 def test_json_carries_the_error_and_what_was_tried(model: str) -> None:
-    """A build can judge for itself; standard error warns all the same."""
+    """The JSON holds the error and the tried settings; standard error has the warning."""
     done = run("prepare", model, "--quantize", "int8", "-o", "a.bin", "--json")
     values = json.loads(done.stdout)
     jsonschema.validate(values, load_schema("qnnmem.prepared/1"))
@@ -78,7 +78,7 @@ def test_the_refusal_of_a_float_model_has_a_command_that_works(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """It is below the sentence, keeps all that was typed, and is pasted as it stands."""
+    """The refusal of a float model ends with a command that keeps all options and works."""
     options = ["--align", "256", "--graph-name=a b", "--seed", "3", "--io", "outside", "--json"]
     typed = ["prepare", model, "-o", "my binary.bin", *options]
     monkeypatch.setattr(sys, "argv", ["qnnmem", *typed])

@@ -31,12 +31,12 @@ needs_library = pytest.mark.skipif(
 
 
 def for_sm8650(output: Path, **more: Any) -> PreparationOptions:
-    """Options of a preparation for one SoC."""
+    """Return the options of a preparation for one SoC."""
     return PreparationOptions(soc="SM8650", output=str(output), **more)
 
 
 def relu(path: Path, operator: str = "Relu", channels: int = 64) -> str:
-    """Write a model of one operator."""
+    """Return the path of a model with one operator."""
     import onnx
     from onnx import TensorProto, helper
 
@@ -53,7 +53,7 @@ def relu(path: Path, operator: str = "Relu", channels: int = 64) -> str:
 
 
 def told_worker(on_cpu: tuple[tuple[str, str], ...] = ()) -> Any:
-    """Give a worker that compiles and loads everything."""
+    """Return a fake worker that compiles and loads every model."""
     load = loading((0,), *LOADED)
 
     def answer(verb: str, options: Mapping[str, Any], limit: int | None) -> RequestOutcome:
@@ -65,7 +65,7 @@ def told_worker(on_cpu: tuple[tuple[str, str], ...] = ()) -> Any:
 
 
 def bill_lines(text: str) -> list[str]:
-    """Give the lines of a bill without what follows and without what a compile costs the host."""
+    """Return the lines of a bill without next commands and host RAM."""
     start = text.index("11,483,328 bytes")
     shown = text[start:].splitlines()
     return [line for line in shown if not line.startswith(("next: ", "host RAM "))]
@@ -74,7 +74,7 @@ def bill_lines(text: str) -> list[str]:
 def test_it_ends_with_the_bill_of_footprint(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The file first, then the very text that `footprint MODEL` shows, then what to do next."""
+    """The report names the file, then shows the bill of `footprint MODEL` and a next command."""
     model, output = relu(tmp_path / "relu.onnx"), tmp_path / "out.bin"
     told = told_worker((("odd", "Strange"),))
     assert show_htp((model,), for_sm8650(output), Output(), told) == 0
@@ -90,7 +90,7 @@ def test_it_ends_with_the_bill_of_footprint(
 
 
 def test_its_json_is_that_of_footprint(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """With what was written beside it, and nothing else on standard output."""
+    """The JSON is the bill of footprint plus the written files."""
     model, output = relu(tmp_path / "relu.onnx"), tmp_path / "out.bin"
     told = told_worker((("odd", "Strange"),))
     code = show_htp((model,), for_sm8650(output, epcontext=True), Output("json"), told)
@@ -108,7 +108,7 @@ def test_its_json_is_that_of_footprint(tmp_path: Path, capsys: pytest.CaptureFix
 
 
 def test_json_is_an_option_for_both_backends(tmp_path: Path) -> None:
-    """It is not refused, in either spelling."""
+    """`--json` and `--format json` are accepted with `--backend htp`."""
     for form in (["--json"], ["--format", "json"]):
         words = [
             "prepare",
@@ -125,7 +125,7 @@ def test_json_is_an_option_for_both_backends(tmp_path: Path) -> None:
 def test_a_refusal_is_told_with_its_options(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Settings of the sentence are options of the command line."""
+    """A timeout exits with 4, names --time-limit and writes no file."""
     model, output = relu(tmp_path / "relu.onnx"), tmp_path / "out.bin"
     outcome = RequestOutcome("timeout", sentence="not finished within 1 s")
     told: Any = ToldWorker(lambda *_all: outcome)
@@ -141,7 +141,7 @@ def test_a_refusal_is_told_with_its_options(
 def test_the_real_bill_is_that_of_footprint(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Both commands compile and load the same model and show the same numbers."""
+    """With the real library, `prepare` shows the same numbers as `footprint`."""
     model, output = relu(tmp_path / "relu.onnx"), tmp_path / "out.bin"
     assert show_htp((model,), for_sm8650(output), Output()) == 0
     prepared = capsys.readouterr().out.splitlines()
@@ -156,7 +156,7 @@ def test_the_real_bill_is_that_of_footprint(
 def test_a_binary_and_its_epcontext_model_are_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The first line names file, bytes and SoC; the hint asked for is in the file."""
+    """The binary holds the requested memory hint, and the EPContext model refers to the binary."""
     output = tmp_path / "out.bin"
     model = relu(tmp_path / "relu.onnx")
     options = for_sm8650(output, io_mem_type="memhandle", epcontext=True)
@@ -174,7 +174,7 @@ def test_a_binary_and_its_epcontext_model_are_written(
 @needs_library
 @pytest.mark.htp
 def test_a_refused_model_leaves_no_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The node that QNN cannot take is named, the exit code is 1 and nothing is written."""
+    """An unsupported node is named, the exit code is 1 and no file is written."""
     output = tmp_path / "out.bin"
     model = relu(tmp_path / "det.onnx", "Acosh")
     assert show_htp((model,), for_sm8650(output), Output()) == 1
@@ -185,13 +185,13 @@ def test_a_refused_model_leaves_no_file(tmp_path: Path, capsys: pytest.CaptureFi
 
 
 def test_a_soc_must_be_named(tmp_path: Path) -> None:
-    """Without a SoC the library would compile for one of its own choice."""
+    """A missing --soc is refused, as the library would choose one itself."""
     with pytest.raises(MissingSoc, match="choose a SoC"):
         show_htp(("a.onnx",), PreparationOptions(output=str(tmp_path / "out.bin")), Output())
 
 
 def test_an_existing_file_is_not_replaced(tmp_path: Path) -> None:
-    """A file in the way is noticed before the work, not after."""
+    """An existing output file is refused before the compilation."""
     output = tmp_path / "out.bin"
     output.write_bytes(b"mine")
     with pytest.raises(OutputError, match="already exists"):
@@ -200,6 +200,6 @@ def test_an_existing_file_is_not_replaced(tmp_path: Path) -> None:
 
 
 def test_one_file_at_a_time(tmp_path: Path) -> None:
-    """Several graphs in one context are not offered."""
+    """More than one file is refused for HTP."""
     with pytest.raises(UsageError, match="one file"):
         show_htp(("a.onnx", "b.onnx"), for_sm8650(tmp_path / "o.bin"), Output())

@@ -1,4 +1,4 @@
-"""What goes on while one waits: a bar where the terminal may be steered, else a plain line."""
+"""Progress: a bar on terminals that accept control codes, otherwise a plain line."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from qnnmem.cli.progress import ProgressBar
 
 
 class Screen(io.StringIO):
-    """A terminal that keeps what it is told."""
+    """A fake terminal that records its output."""
 
     def isatty(self) -> bool:
-        """Say yes."""
+        """Return true."""
         return True
 
 
 @pytest.fixture
 def _plain(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An environment that says nothing of colour."""
+    """Remove every variable about colour from the environment."""
     for name in ("NO_COLOR", "FORCE_COLOR", "CLICOLOR", "CLICOLOR_FORCE", "TTY_COMPATIBLE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("TERM", "xterm-256color")
 
 
 def watch(monkeypatch: pytest.MonkeyPatch) -> str:
-    """What is shown of work that takes longer than a second."""
+    """Return the output for work that takes longer than a second."""
     screen = Screen()
     monkeypatch.setattr(sys, "stderr", screen)
     with ProgressBar("planning\x1b[31m") as bar:
@@ -43,7 +43,7 @@ def watch(monkeypatch: pytest.MonkeyPatch) -> str:
 def test_a_terminal_without_colour_is_not_steered(
     name: str, value: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No colour, no cursor: one line that says what is going on."""
+    """A terminal without colour gets one plain line without control codes."""
     monkeypatch.setenv(name, value)
     shown = watch(monkeypatch)
     assert "\x1b" not in shown
@@ -53,12 +53,12 @@ def test_a_terminal_without_colour_is_not_steered(
 
 @pytest.mark.usefixtures("_plain")
 def test_a_terminal_has_a_bar(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Which is taken away at the end."""
+    """A terminal gets a bar, which hides the cursor."""
     assert "\x1b[?25l" in watch(monkeypatch)
 
 
 def test_a_pipe_gets_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The timer is not even started."""
+    """A pipe gets no progress, and the timer is not started."""
     made = io.StringIO()
     monkeypatch.setattr(sys, "stderr", made)
     monkeypatch.setenv("FORCE_COLOR", "1")

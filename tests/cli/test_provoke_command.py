@@ -1,4 +1,4 @@
-"""`qnnmem provoke`: stores real failures, and nothing when there is none."""
+"""`qnnmem provoke`: it stores real failures, and nothing without a failure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ run = verb("provoke")
 
 
 def outcome(kind: FailureKind, soc: Any, code: int | None, cause: Cause | None) -> Provoked:
-    """Give what a recipe would find."""
+    """Return a fake outcome of a recipe."""
     refusals = () if cause is None else (Refusal(cause, "a line"),)
     attempt = Attempt("a try", "refused" if code else "done", code)
     record = record_of(
@@ -39,7 +39,7 @@ def outcome(kind: FailureKind, soc: Any, code: int | None, cause: Cause | None) 
 
 @pytest.fixture
 def answer(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Have the recipes find what a test says, as there may be no library."""
+    """Return a function that sets the outcome of every recipe, so that no library is needed."""
 
     def tell(code: int | None, cause: Cause | None) -> None:
         monkeypatch.setattr(
@@ -50,7 +50,7 @@ def answer(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_a_failure_is_stored(answer: Any, tmp_path: Path) -> None:
-    """Record, log and input lie in the folder, and the first line names the code."""
+    """Record, log and input are stored, and the first line names the code."""
     answer(1002, Cause.GRAPH_LIMIT)
     done = run("graph-limit", "--soc", "8 gen 3", "-o", tmp_path / "new")
     assert done.return_value == 0
@@ -63,7 +63,7 @@ def test_a_failure_is_stored(answer: Any, tmp_path: Path) -> None:
 
 
 def test_json_is_the_record(answer: Any, tmp_path: Path) -> None:
-    """--json prints what is stored, and every key of it is documented."""
+    """`--json` prints the stored record, which follows its schema."""
     import jsonschema
 
     answer(1002, Cause.GRAPH_LIMIT)
@@ -74,7 +74,7 @@ def test_json_is_the_record(answer: Any, tmp_path: Path) -> None:
 
 
 def test_no_failure_stores_nothing(answer: Any, tmp_path: Path) -> None:
-    """The command says so and exits with 1."""
+    """Without a failure, the command exits with 1 and stores nothing."""
     answer(None, None)
     done = run("pd-full", "--soc", "SM8650", "-o", tmp_path)
     assert done.return_value == 1
@@ -83,7 +83,7 @@ def test_no_failure_stores_nothing(answer: Any, tmp_path: Path) -> None:
 
 
 def test_another_failure_exits_with_3(answer: Any, tmp_path: Path) -> None:
-    """What was not announced is stored and told apart."""
+    """An unexpected failure is stored and exits with 3."""
     answer(1002, Cause.HOST_MEMORY)
     done = run("op-over-vtcm", "--soc", "SM8650", "-o", tmp_path)
     assert done.return_value == 3
@@ -93,7 +93,7 @@ def test_another_failure_exits_with_3(answer: Any, tmp_path: Path) -> None:
 
 
 def test_records_are_kept_unless_forced(answer: Any, tmp_path: Path) -> None:
-    """A second run replaces files with --force only."""
+    """Existing records are replaced only with --force."""
     answer(1002, Cause.GRAPH_LIMIT)
     words = ("graph-limit", "--soc", "SM8650", "-o", tmp_path)
     assert run(*words).return_value == 0
@@ -102,7 +102,7 @@ def test_records_are_kept_unless_forced(answer: Any, tmp_path: Path) -> None:
 
 
 def test_the_folder_must_be_one(answer: Any, tmp_path: Path) -> None:
-    """A file in the way is said before the work."""
+    """A file in place of the output folder is refused."""
     answer(1002, Cause.GRAPH_LIMIT)
     (tmp_path / "file").write_text("x", "utf-8")
     done = run("graph-limit", "--soc", "SM8650", "-o", tmp_path / "file")
@@ -110,7 +110,7 @@ def test_the_folder_must_be_one(answer: Any, tmp_path: Path) -> None:
 
 
 def test_a_soc_without_htp_cannot_be_told(tmp_path: Path) -> None:
-    """There is no HTP library for it to fail."""
+    """A SoC without HTP exits with 3, since no library can fail for it."""
     done = run("graph-limit", "--soc", "SM8250", "-o", tmp_path)
     assert isinstance(done.exception, CannotTell)
 
@@ -118,7 +118,7 @@ def test_a_soc_without_htp_cannot_be_told(tmp_path: Path) -> None:
 @pytest.mark.htp
 @pytest.mark.skipif(not has_library(), reason=f"the HTP library is not here; {INSTALL}")
 def test_a_real_failure_is_stored(tmp_path: Path) -> None:
-    """The stored log holds the line that the record calls decisive."""
+    """The stored log of a real failure contains the record's decisive line."""
     assert run("op-over-vtcm", "--soc", "SM7325", "-o", tmp_path).return_value == 0
     record = json.loads((tmp_path / "op-over-vtcm-SM7325.json").read_text("utf-8"))
     assert (record["code"], record["cause"]) == (1002, "op-over-vtcm")
@@ -130,7 +130,7 @@ def test_a_real_failure_is_stored(tmp_path: Path) -> None:
 def test_a_failure_of_ours_leaves_no_folder(
     failure: Exception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Neither the folder that was asked for nor those above it stay behind empty."""
+    """An error of qnnmem leaves no new folder behind."""
 
     def fail(*_given: object, **_options: object) -> None:
         raise failure
@@ -142,7 +142,7 @@ def test_a_failure_of_ours_leaves_no_folder(
 
 
 def test_a_library_that_does_not_fail_leaves_no_folder(answer: Any, tmp_path: Path) -> None:
-    """There is nothing to store."""
+    """Without a failure, no output folder is created."""
     answer(None, None)
     assert run("pd-full", "--soc", "SM8650", "-o", tmp_path / "new").return_value == 1
     assert list(tmp_path.iterdir()) == []

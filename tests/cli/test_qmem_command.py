@@ -1,4 +1,4 @@
-"""`qnnmem qmem`: the four-row table of a binary, fast and without a library."""
+"""`qnnmem qmem`: the four-row table of a binary, without a library."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ run = verb("qmem")
 
 
 def test_the_first_line_is_the_recommendation(binary: Path) -> None:
-    """It says what to do and what that saves, before the four rows."""
+    """The first line states the recommendation and its saving; the four rows follow."""
     done = run(binary)
     assert done.return_value == 0
     lines = done.stdout.splitlines()
@@ -63,7 +63,7 @@ def test_the_first_line_is_the_recommendation(binary: Path) -> None:
 
 
 def test_flags_of_every_tool_are_shown(binary: Path) -> None:
-    """Whatever the user works with, there is a line to paste."""
+    """The text has flags to paste for every tool."""
     text = run(binary).stdout
     for words in (
         "--input_output_tensor_mem_type memhandle",
@@ -76,7 +76,7 @@ def test_flags_of_every_tool_are_shown(binary: Path) -> None:
 
 
 def test_json_satisfies_its_schema(binary: Path) -> None:
-    """Numbers carry origin and source."""
+    """The JSON follows its schema, with exact and stored bytes."""
     values = json.loads(run(binary, "--json").stdout)
     jsonschema.validate(values, load_schema("qnnmem.qmem/1"))
     assert (values["io_exact"]["bytes"], values["io_stored"]["bytes"]) == (16_000, 16_384)
@@ -84,7 +84,7 @@ def test_json_satisfies_its_schema(binary: Path) -> None:
 
 
 def test_the_page_states_every_rule() -> None:
-    """Rules of shared memory are documented in their own words, with their codes."""
+    """The reference page lists every rule of shared memory with its code and title."""
     page = (ROOT / "docs" / "reference" / "commands" / "qmem.md").read_text("utf-8")
     for name, rule in rules(QMEM).items():
         code = str(rule.codes[0]) if rule.codes else "reported"
@@ -92,7 +92,7 @@ def test_the_page_states_every_rule() -> None:
 
 
 def test_nothing_heavy_is_imported_for_a_binary(binary: Path) -> None:
-    """No compiler, no array library: the table of a binary comes at once."""
+    """The table of a binary imports neither a compiler nor an array library."""
     code = (
         "import sys; from qnnmem.cli.verbs import qnnmem\n"
         f"qnnmem.main(['qmem', {str(binary)!r}], standalone_mode=False)\n"
@@ -103,13 +103,13 @@ def test_nothing_heavy_is_imported_for_a_binary(binary: Path) -> None:
 
 
 def test_a_damaged_file_is_refused(binary: Path) -> None:
-    """One sentence says what is wrong."""
+    """A truncated file is refused."""
     binary.write_bytes(binary.read_bytes()[:-1])
     assert isinstance(run(binary).exception, LoadError)
 
 
 def test_a_model_needs_a_soc(tmp_path: Path) -> None:
-    """What has to be compiled has to have a target."""
+    """An ONNX model without --soc is refused, since it must be compiled first."""
     path = tmp_path / "model.onnx"
     path.write_bytes(small_convolution())
     done = run(path)
@@ -120,7 +120,7 @@ def test_a_model_needs_a_soc(tmp_path: Path) -> None:
 
 
 def test_an_output_file_is_kept_unless_forced(binary: Path, tmp_path: Path) -> None:
-    """-o writes the table; a file that exists is replaced with --force only."""
+    """`-o` writes the table and replaces an existing file only with --force."""
     target = tmp_path / "table.txt"
     assert run(binary, "-o", target).return_value == 0
     assert isinstance(run(binary, "-o", target).exception, OutputError)
@@ -129,7 +129,7 @@ def test_an_output_file_is_kept_unless_forced(binary: Path, tmp_path: Path) -> N
 
 
 def test_names_from_files_cannot_reach_the_terminal(binary: Path) -> None:
-    """A file name with an escape sequence is shown without it."""
+    """An escape sequence in a file name does not reach the output."""
     assert "\x1b" not in run(binary.rename(binary.with_name("\x1b[31m.bin"))).stdout
 
 
@@ -138,14 +138,14 @@ def test_names_from_files_cannot_reach_the_terminal(binary: Path) -> None:
     [(0, "0 ns"), (999, "999 ns"), (1500, "1.50 us"), (2_000_000, "2.00 ms"), (10**9, "1.00 s")],
 )
 def test_times_are_shown_in_their_unit(nanoseconds: int, text: str) -> None:
-    """The unit is the largest that the time fills."""
+    """A time is shown in the largest unit that keeps it at least 1."""
     assert report.duration(nanoseconds) == text
 
 
 def test_mistakes_are_made_without_the_library(
     binary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The contract's answers are shown, and that the library is not asked; the schema holds."""
+    """`--misuse` lists every mistake with the contract's answer, even without the library."""
     monkeypatch.setattr("qnnmem.htp.qmem.table.has_library", lambda: False)
     text = run(binary, "--misuse", "-v").stdout
     assert (
@@ -161,7 +161,7 @@ def test_mistakes_are_made_without_the_library(
 
 
 def test_mistakes_need_a_graph_that_allows_them(binary: Path, tmp_path: Path) -> None:
-    """A model of the binary and tensors without room are refused in a sentence."""
+    """`--misuse` refuses an EPContext model and tensors under 128 bytes."""
     model = tmp_path / "model_ctx.onnx"
     model.write_bytes(epcontext("model.bin"))
     done = run(model, "--misuse")
@@ -179,7 +179,7 @@ def test_mistakes_need_a_graph_that_allows_them(binary: Path, tmp_path: Path) ->
 @pytest.mark.htp
 @needs_library
 def test_the_answers_of_the_library_are_shown(tmp_path: Path) -> None:
-    """Its codes, its silence and its end, for a model that is compiled on the way."""
+    """`--misuse` on a model shows the library's codes, undetected mistakes and crashes."""
     model = tmp_path / "small.onnx"
     model.write_bytes(small_convolution())
     text = run(model, "--soc", "SM8650", "--misuse").stdout
@@ -190,7 +190,7 @@ def test_the_answers_of_the_library_are_shown(tmp_path: Path) -> None:
 @pytest.mark.htp
 @needs_library
 def test_a_model_is_compiled_and_a_binary_carried_out(tmp_path: Path) -> None:
-    """The rows of a real binary agree bit for bit, and the schema holds with --run too."""
+    """With `--run`, the four combinations of a real binary agree bit for bit."""
     model, binary = tmp_path / "small.onnx", tmp_path / "small.bin"
     model.write_bytes(small_convolution())
     assert run(model, "--soc", "SM8750").stdout.splitlines()[1].endswith("2 inputs and outputs")
@@ -212,7 +212,7 @@ def test_a_model_is_compiled_and_a_binary_carried_out(tmp_path: Path) -> None:
 
 
 def recommended(*words: str | Path) -> tuple[list[str], str]:
-    """The words of the command that a run recommends, and the note above it."""
+    """Return the words of the recommended command and the notes."""
     lines = run(*words).stdout.splitlines()
     (command,) = (line for line in lines if line.startswith("next: "))
     notes = [line for line in lines if line.startswith("note: ") and "emulated" not in line]
@@ -223,7 +223,7 @@ def recommended(*words: str | Path) -> tuple[list[str], str]:
 def test_rows_are_carried_out_only_where_the_library_is(
     binary: Path, monkeypatch: pytest.MonkeyPatch, here: bool
 ) -> None:
-    """Elsewhere a command that works is recommended, and it is said where the other does."""
+    """`--run` is recommended only where the library exists; elsewhere a note names the platform."""
     monkeypatch.setattr("qnnmem.htp.qmem.table.has_library", lambda: here)
     words, note = recommended(binary)
     assert ("--run" in words) is here
@@ -233,7 +233,7 @@ def test_rows_are_carried_out_only_where_the_library_is(
 
 
 def epcontext(binary: str) -> bytes:
-    """Give the model with which ONNX Runtime loads a binary beside it."""
+    """Return the EPContext model that refers to a binary beside it."""
     from onnx import helper
 
     settings: dict[str, Any] = {"main_context": 1, "embed_mode": 0, "ep_cache_context": binary}
@@ -249,7 +249,7 @@ def epcontext(binary: str) -> bytes:
 def test_rows_that_cannot_be_carried_out_are_not_recommended(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, case: str
 ) -> None:
-    """Not even where the library is; the note says why."""
+    """If `--run` is impossible for the file, a note says why and `footprint` is recommended."""
     monkeypatch.setattr("qnnmem.htp.qmem.table.has_library", lambda: True)
     context, path = example_context(), tmp_path / "model.bin"
     if case == "two graphs":
@@ -271,7 +271,7 @@ def test_rows_that_cannot_be_carried_out_are_not_recommended(
 def test_a_range_is_not_sent_to_a_library_that_is_not_here(
     binary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """`fit` says where --load works."""
+    """For an undecided range, `fit` suggests --load; without the library it names the platform."""
     for here in (True, False):
         monkeypatch.setattr("qnnmem.htp.fit.has_library", lambda here=here: here)
         text = command_line.run("fit", binary, "--budget", "pd=12690000").stdout

@@ -1,4 +1,4 @@
-"""`qnnmem report`: what a page shows, and that nothing in a file becomes part of its markup."""
+"""`qnnmem report`: the contents of a page, and safe markup whatever a file contains."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>\u2028'
 
 
 class Reading(HTMLParser):
-    """Elements of a page, and the text in them."""
+    """Collects the elements and the text of a page."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -37,19 +37,19 @@ class Reading(HTMLParser):
         self.said += data
 
     def count(self, tag: str) -> int:
-        """How many there are."""
+        """Return the number of elements with this tag."""
         return sum(one == tag for one, _ in self.found)
 
 
 def read(path: Path) -> Reading:
-    """A page as a browser would take it apart."""
+    """Return a parsed page."""
     page = Reading()
     page.feed(path.read_text("utf-8"))
     return page
 
 
 def plan_values(name: str = "t", buffers: int = 3) -> dict[str, Any]:
-    """A plan as JSON has it."""
+    """Return a plan in JSON form."""
     return {
         **{"schema": "qnnmem.plan/1", "tool": "qnnmem", "input": f"{name}.onnx"},
         **{"scratch_bytes": 4096, "persistent_bytes": 128, "io_bytes": 0, "constant_bytes": 64},
@@ -67,7 +67,7 @@ def plan_values(name: str = "t", buffers: int = 3) -> dict[str, Any]:
 
 
 def test_all_kinds_of_files_are_parts_of_one_page(tmp_path: Path) -> None:
-    """A model, a buffer list, context binaries and a log, in the order given, then their hashes."""
+    """One page shows models, buffer lists, binaries and logs in the given order, with hashes."""
     models = ("small.onnx", "keyword_spotting.csv")
     files = (*models, "small_htp.bin", "small_lpai.bin", "graph_limit.log")
     target = tmp_path / "page.html"
@@ -86,7 +86,7 @@ def test_all_kinds_of_files_are_parts_of_one_page(tmp_path: Path) -> None:
 
 
 def test_a_page_may_fetch_nothing(tmp_path: Path) -> None:
-    """No address in it, and only its own styles and drawing code may run."""
+    """A page has no outside address, and its policy allows only its own styles and script."""
     target = tmp_path / "page.html"
     run("report", EXAMPLES / "small.onnx", "--dim", "N=1", "-o", target)
     whole = target.read_text("utf-8")
@@ -99,7 +99,7 @@ def test_a_page_may_fetch_nothing(tmp_path: Path) -> None:
 
 
 def test_names_from_files_are_text(tmp_path: Path) -> None:
-    """Whatever a tensor is called, the page has the same elements."""
+    """Tensor names do not change the elements of a page."""
     pages = []
     for name in ("plain", HOSTILE):
         Path(tmp_path, "plan.json").write_text(json.dumps(plan_values(name)), "utf-8")
@@ -111,7 +111,7 @@ def test_names_from_files_are_text(tmp_path: Path) -> None:
 
 
 def test_the_map_has_every_box(tmp_path: Path) -> None:
-    """Data for the drawing code can be read back, names whole."""
+    """The map's data holds every box with its full name."""
     Path(tmp_path, "plan.json").write_text(json.dumps(plan_values(HOSTILE)), "utf-8")
     target = tmp_path / "page.html"
     run("report", tmp_path / "plan.json", "-o", target)
@@ -124,7 +124,7 @@ def test_the_map_has_every_box(tmp_path: Path) -> None:
 
 
 def test_ten_thousand_boxes_are_a_small_file() -> None:
-    """A large plan stays below three million bytes; the table says what it leaves out."""
+    """A plan with 10,000 buffers gives less than 3 MB; the table shows the 2,000 largest."""
     section = section_of(plan_values("layer/with/a/long/name/", 10_000), "it")
     page = render_page([section], "large")
     assert len(page) < 3_000_000
@@ -136,7 +136,7 @@ def test_ten_thousand_boxes_are_a_small_file() -> None:
 def test_a_damaged_result_is_one_sentence(
     tmp_path: Path, schema: str, values: dict[str, Any]
 ) -> None:
-    """Fields that are missing or of another kind are named."""
+    """A damaged result exits with 2 and one sentence that names its schema."""
     Path(tmp_path, "it.json").write_text(json.dumps({"schema": schema, **values}), "utf-8")
     done = run("report", tmp_path / "it.json", "-o", tmp_path / "page.html")
     assert exit_code(done) == 2
@@ -146,7 +146,7 @@ def test_a_damaged_result_is_one_sentence(
 
 @pytest.mark.parametrize("name", [[], {}, 3, None])
 def test_a_schema_that_is_no_text_is_one_sentence(tmp_path: Path, name: object) -> None:
-    """Also where only our part of a vendor's nesting has it."""
+    """A schema field that is not text is refused with one sentence."""
     values = {"schema": "qnnmem.plan/1", "qnnmem": {"schema": name}}
     Path(tmp_path, "it.json").write_text(json.dumps(values), "utf-8")
     done = run("report", tmp_path / "it.json", "-o", tmp_path / "page.html")
@@ -156,7 +156,7 @@ def test_a_schema_that_is_no_text_is_one_sentence(tmp_path: Path, name: object) 
 
 @pytest.mark.parametrize("field", ["scratch_bytes", "lower_bound_bytes", "constant_bytes"])
 def test_numbers_that_cannot_be_drawn_are_refused(tmp_path: Path, field: str) -> None:
-    """A size of 400 digits ends in a sentence, not in a crash."""
+    """A size of 400 digits is refused with exit code 2."""
     text = json.dumps({**plan_values(), field: 10**400})
     Path(tmp_path, "it.json").write_text(text, "utf-8")
     done = run("report", tmp_path / "it.json", "-o", tmp_path / "page.html")
@@ -164,7 +164,7 @@ def test_numbers_that_cannot_be_drawn_are_refused(tmp_path: Path, field: str) ->
 
 
 def test_what_cannot_be_shown_is_named(tmp_path: Path) -> None:
-    """Neither a picture nor a list of SoCs has a page."""
+    """A picture and a result without a page are refused by name."""
     Path(tmp_path, "it.png").write_bytes(b"\x89PNG\r\n\x1a\n" + bytes(100))
     done = run("report", tmp_path / "it.png", "-o", tmp_path / "page.html")
     assert exit_code(done) == 2
@@ -175,7 +175,7 @@ def test_what_cannot_be_shown_is_named(tmp_path: Path) -> None:
 
 
 def test_an_earlier_page_is_kept(tmp_path: Path) -> None:
-    """Only --force replaces it."""
+    """An existing page is replaced only with --force."""
     target = tmp_path / "page.html"
     target.write_text("mine", "utf-8")
     done = run("report", EXAMPLES / "small.onnx", "--dim", "N=1", "-o", target)
@@ -184,7 +184,7 @@ def test_an_earlier_page_is_kept(tmp_path: Path) -> None:
 
 
 def test_results_of_several_files_are_parts(tmp_path: Path) -> None:
-    """What a verb says of two files is two parts of a page; a file without an answer is named."""
+    """The result of several files gives one section each, and lists files without an answer."""
     files = (
         EXAMPLES / "tiny.eaix",
         EXAMPLES / "keyword_spotting.csv",
@@ -198,7 +198,7 @@ def test_results_of_several_files_are_parts(tmp_path: Path) -> None:
 
 
 def test_domains_are_shown(tmp_path: Path) -> None:
-    """What `place` says is shown as it says it."""
+    """The result of `place` is shown with its binaries."""
     binary = EXAMPLES / "small_htp.bin"
     run("place", binary, binary, "--json", "-o", tmp_path / "placed.json")
     target = tmp_path / "page.html"
@@ -207,7 +207,7 @@ def test_domains_are_shown(tmp_path: Path) -> None:
 
 
 def test_graphs_of_a_binary_are_judged_together_and_alone() -> None:
-    """One row of TCM for each graph and one for a run of all; without an answer there is none."""
+    """The TCM of each graph and of all graphs together gets a row; unknown values get none."""
     tcm = {"need_bytes": 10, "limit_bytes": 15, "buffers": 3, "max_buffers": 32}
     graph = {"io": "inside", "pools": {"scratch": 64}, "buffers": [], "tcm": {**tcm, "fits": True}}
     ours = {
@@ -224,7 +224,7 @@ def test_graphs_of_a_binary_are_judged_together_and_alone() -> None:
 
 
 def client_values(name: str = "t") -> dict[str, Any]:
-    """Findings as check-client writes them, with a timeline."""
+    """Return findings in the form of check-client, with a timeline."""
     frames = [
         {"function": name, "file": f"{name}.c", "line": 7, "module": "/b/it", "offset": 16},
         {"function": "", "file": "", "line": 0, "module": f"/lib/{name}.so", "offset": 255},
@@ -248,7 +248,7 @@ def client_values(name: str = "t") -> dict[str, Any]:
 
 
 def watch_values(name: str = "t") -> dict[str, Any]:
-    """A summary of a watched program."""
+    """Return the summary of a watched program."""
     thing = {"kind": "context", "name": name, "bytes": 512, "made_by": name, "place": f"{name}:3"}
     failed = {
         **{"function": name, "code": 1002, "name": "MEM_ALLOC", "count": 2, "injected": True},
@@ -266,7 +266,7 @@ def watch_values(name: str = "t") -> dict[str, Any]:
 
 
 def test_findings_of_a_program_are_shown_with_numbers_stacks_and_a_timeline() -> None:
-    """Rule, expected and given, both stacks with file and line, contexts and bytes by call."""
+    """A finding is shown with rule, numbers, both stacks and two timeline charts."""
     page = Reading()
     page.feed(section_of(client_values("mem"), "it").body)
     for words in ("A3 mem is too small", "4,096", "100", "mem.c:7", "mem.so+0xff", "freed at"):
@@ -279,7 +279,7 @@ def test_findings_of_a_program_are_shown_with_numbers_stacks_and_a_timeline() ->
 
 
 def test_a_result_without_a_timeline_has_no_chart() -> None:
-    """As an earlier version writes it."""
+    """A result without a timeline has no chart."""
     page = Reading()
     page.feed(section_of({**client_values(), "timeline": []}, "it").body)
     assert page.count("svg") == 0
@@ -287,7 +287,7 @@ def test_a_result_without_a_timeline_has_no_chart() -> None:
 
 
 def test_a_watched_program_is_shown_with_what_it_left_and_what_failed() -> None:
-    """A long timeline is drawn with few points, its peak among them."""
+    """A watched program shows leaks and failures; a long timeline is thinned but keeps its peak."""
     body = section_of(watch_values("made"), "it").body
     page = Reading()
     page.feed(body)
@@ -298,7 +298,7 @@ def test_a_watched_program_is_shown_with_what_it_left_and_what_failed() -> None:
 
 
 def test_gates_are_shown(tmp_path: Path) -> None:
-    """What lint, check and diff say."""
+    """Results of lint, check and diff are shown."""
     run("lint", EXAMPLES / "lint" / "eaiParams_direct.json", "--json", "-o", tmp_path / "l.json")
     for bits in ("8", "16"):
         made = tmp_path / f"{bits}.json"
@@ -318,7 +318,7 @@ def test_gates_are_shown(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("values", [client_values, watch_values])
 def test_names_from_programs_are_text(values: Any) -> None:
-    """Whatever a function or a file is called."""
+    """Names from a program do not change the elements of a page."""
     found = []
     for name in ("plain", HOSTILE):
         page = Reading()
@@ -328,7 +328,7 @@ def test_names_from_programs_are_text(values: Any) -> None:
 
 
 def test_tables_are_bounded() -> None:
-    """Whatever a result has: the functions that took longest, and of other tables the first."""
+    """Tables are limited: the slowest functions first, and a row counts the omitted ones."""
     functions = {f"f{at}": {"count": 1, "ns": at} for at in range(3000)}
     body = section_of({**watch_values(), "functions": functions}, "it").body
     assert "f2999" in body
@@ -343,7 +343,7 @@ def test_tables_are_bounded() -> None:
 
 @pytest.mark.parametrize("values", [client_values, watch_values, lambda name: plan_values(name)])
 def test_control_characters_are_shown_and_not_sent(values: Any) -> None:
-    """In attributes as in text."""
+    """Control characters are removed from text and attributes."""
     body = section_of(values("a\x1b[31mb\x9b"), "it").body
     assert "31mb" in body
     assert not {"\x1b", "\x9b"} & set(body)
@@ -351,7 +351,7 @@ def test_control_characters_are_shown_and_not_sent(values: Any) -> None:
 
 
 def fail_each_values(name: str = "t") -> dict[str, Any]:
-    """A program whose calls failed in turn."""
+    """Return a program whose calls failed in turn."""
     left = {"kind": "context", "made_by": name, "place": f"{name}.c:9"}
     ran = {"call": 2, "place": f"{name}.c:7", "outcome": "leaked", "bad": True, "exit_code": 1}
     return {
@@ -362,7 +362,7 @@ def fail_each_values(name: str = "t") -> dict[str, Any]:
 
 
 def dlc_values(name: str = "t") -> dict[str, Any]:
-    """A DLC as `inspect` describes it."""
+    """Return a DLC in the form of `inspect`."""
     kind = {"type": "QNN_TENSOR_TYPE_APP_WRITE", "data_type": "QNN_DATATYPE_FLOAT_32"}
     tensor = {"id": 1, "name": name, **kind, "dimensions": [1, 4], "bytes": 16, "stored_bytes": 0}
     held: dict[str, Any] = {"inputs": [1], "outputs": [], "scalars": {}, "arrays": {}}
@@ -372,7 +372,7 @@ def dlc_values(name: str = "t") -> dict[str, Any]:
 
 
 def test_failures_in_turn_are_shown() -> None:
-    """Each run with its end, what it left and where, and no more than others show."""
+    """Each run of fail-each is shown with outcome, leaks and place, up to a limit."""
     page = Reading()
     page.feed(section_of(fail_each_values("app"), "it").body)
     for words in (
@@ -387,7 +387,7 @@ def test_failures_in_turn_are_shown() -> None:
 
 
 def test_a_dlc_and_a_binary_of_htp_are_shown(tmp_path: Path) -> None:
-    """What `inspect --json` says of them."""
+    """A DLC and the binaries of HTP and LPAI are shown from `inspect --json`."""
     page = Reading()
     page.feed(section_of(dlc_values("net"), "it").body)
     for words in ("3 operators", "Conv2d", "FLOAT_32", "1x4", "10 graphs more"):
@@ -406,7 +406,7 @@ def test_a_dlc_and_a_binary_of_htp_are_shown(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("values", [fail_each_values, dlc_values])
 def test_names_in_these_are_text(values: Any) -> None:
-    """As in all others."""
+    """Names in fail-each results and DLCs do not change the elements of a page."""
     found = []
     for name in ("plain", HOSTILE):
         page = Reading()

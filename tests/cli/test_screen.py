@@ -1,4 +1,4 @@
-"""A report on a terminal: where lines end, what has colour, and who gets neither."""
+"""Reports on a terminal: line breaks, colour, and outputs without either."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ ROOT = Path(__file__).resolve().parents[2]
 ESCAPE = "\x1b["
 WORDS = ["NO_COLOR", "FORCE_COLOR", "CLICOLOR_FORCE", "CLICOLOR", "TERM", "COLUMNS"]
 BINARY = "examples/small_htp.bin"
-QUICK = ("inspect", "examples/small_lpai.bin")  # a report that takes least to make
+QUICK = ("inspect", "examples/small_lpai.bin")  # the quickest report
 
 
 def environment(**chosen: str) -> dict[str, str]:
-    """The surroundings without a wish of their own about colour."""
+    """Return the environment without variables about colour."""
     kept = {key: value for key, value in os.environ.items() if key not in WORDS}
     return {**kept, "PYTHONPATH": str(ROOT / "src"), "TERM": "xterm", **chosen}
 
 
 def terminal(*words: str, columns: int = 80, chosen: dict[str, str] | None = None) -> str:
-    """What a terminal of this width gets from the program."""
+    """Return what the program writes to a terminal of this width."""
     import fcntl
     import pty
     import struct
@@ -51,7 +51,7 @@ def terminal(*words: str, columns: int = 80, chosen: dict[str, str] | None = Non
     while True:
         try:
             piece = os.read(ours, 65536)
-        except OSError:  # Linux says so when nobody has the other end any more
+        except OSError:  # Linux raises this when the other end is closed
             break
         if not piece:
             break
@@ -62,7 +62,7 @@ def terminal(*words: str, columns: int = 80, chosen: dict[str, str] | None = Non
 
 
 def piped(*words: str, **chosen: str) -> str:
-    """What a pipe gets."""
+    """Return what the program writes to a pipe."""
     command = [sys.executable, "-m", "qnnmem", *words]
     done = subprocess.run(
         command, cwd=ROOT, env=environment(**chosen), capture_output=True, text=True, check=False
@@ -71,12 +71,12 @@ def piped(*words: str, **chosen: str) -> str:
 
 
 def plain(text: str) -> str:
-    """Text without colour."""
+    """Return the text without colour codes."""
     return re.sub(r"\x1b\[[\d;]*m", "", text)
 
 
 def test_a_terminal_gets_colour_and_short_lines() -> None:
-    """The verdict is green, heads are bold, no line is wider than the window."""
+    """On a terminal the verdict is green, headings are bold, and lines fit the width."""
     text = terminal("fit", BINARY, "-v")
     assert text.startswith(f"{ESCAPE}1;{GOOD}mfits SM8650: ")
     assert f"{ESCAPE}1mlimit  " in text
@@ -85,7 +85,7 @@ def test_a_terminal_gets_colour_and_short_lines() -> None:
 
 
 def test_a_pipe_gets_whole_lines_without_colour() -> None:
-    """What a search goes through is as the report has it."""
+    """A pipe gets no colour and no line breaks."""
     text = piped("fit", BINARY, "-v")
     assert ESCAPE not in text
     assert max(map(len, text.split("\n"))) > 100
@@ -106,7 +106,7 @@ def test_a_pipe_gets_whole_lines_without_colour() -> None:
     ],
 )
 def test_a_terminal_with_a_wish(words: list[str], chosen: dict[str, str], coloured: bool) -> None:
-    """Option before variables, `no` before `yes`, variables before the terminal."""
+    """--color wins over variables, NO_COLOR over FORCE_COLOR, and variables over the terminal."""
     assert (ESCAPE in terminal(*QUICK, *words, chosen=chosen)) == coloured
 
 
@@ -122,39 +122,39 @@ def test_a_terminal_with_a_wish(words: list[str], chosen: dict[str, str], colour
     ],
 )
 def test_a_pipe_with_a_wish(words: list[str], chosen: dict[str, str], coloured: bool) -> None:
-    """A pipe may ask for colour; JSON never has any, and no line is broken."""
+    """A pipe may request colour; JSON never has colour, and lines stay whole."""
     text = piped("explain", "1002", *words, **chosen)
     assert (ESCAPE in text) == coloured
     assert max(map(len, plain(text).split("\n"))) > 100
 
 
 def test_the_option_may_stand_before_the_verb() -> None:
-    """`qnnmem --color always VERB` is the same wish."""
+    """`--color` works before the verb, too; the option after the verb wins."""
     assert ESCAPE in piped("--color", "always", *QUICK)
     assert ESCAPE not in piped("--color", "always", *QUICK, "--color", "never")
 
 
 def test_help_has_bold_titles_where_there_is_colour() -> None:
-    """Help asks the same questions as a report."""
+    """Help has bold titles under the same rules as a report."""
     assert terminal("--help").startswith(f"{ESCAPE}1mUsage: {ESCAPE}0m")
     assert ESCAPE not in terminal("--help", chosen={"NO_COLOR": "1"})
     assert ESCAPE not in piped("--help")
 
 
 def test_json_on_a_terminal_is_left_alone() -> None:
-    """A program that reads a terminal gets what it gets from a pipe."""
+    """JSON on a terminal equals JSON in a pipe."""
     assert terminal("explain", "1002", "--json") == piped("explain", "1002", "--json")
 
 
 def test_a_file_gets_neither_colour_nor_breaks(tmp_path: Path) -> None:
-    """What is written to a file is the report."""
+    """An output file has neither colour nor line breaks."""
     file = tmp_path / "out.txt"
     terminal(*QUICK, "-o", str(file), "--color", "always")
     assert file.read_text("utf-8") == piped(*QUICK)
 
 
 def test_a_sentence_ends_at_words_on_a_terminal() -> None:
-    """Errors are broken like reports, and are one line in a pipe."""
+    """Errors wrap between words on a terminal and are one line in a pipe."""
     words = ("provoke", "nonsense", "--soc", "SM8650", "-o", "x")
     broken = terminal(*words, columns=60)
     assert max(map(len, broken.split("\n"))) <= 60
@@ -165,7 +165,7 @@ def test_a_sentence_ends_at_words_on_a_terminal() -> None:
 @pytest.mark.parametrize("colour", [GOOD, BAD, UNSURE])
 @pytest.mark.parametrize("window", [(0, 0, 0), (30, 30, 30), (255, 255, 255), (253, 246, 227)])
 def test_colours_are_readable_on_light_and_dark(colour: str, window: tuple[int, ...]) -> None:
-    """Large or bold text needs a contrast of 3 to 1 (WCAG 2.2, 1.4.3)."""
+    """Each colour has a contrast of 3 to 1 on light and dark windows (WCAG 2.2, 1.4.3)."""
     number = int(colour.removeprefix("38;5;")) - 16
     steps = [0, 95, 135, 175, 215, 255]
     ink = (steps[number // 36], steps[number // 6 % 6], steps[number % 6])
@@ -174,7 +174,7 @@ def test_colours_are_readable_on_light_and_dark(colour: str, window: tuple[int, 
 
 
 def luminance(colour: tuple[int, ...]) -> float:
-    """How light a colour is (WCAG 2.2)."""
+    """Return the relative luminance of a colour (WCAG 2.2)."""
     parts = [one / 255 for one in colour]
     linear = [one / 12.92 if one <= 0.04045 else ((one + 0.055) / 1.055) ** 2.4 for one in parts]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
@@ -195,12 +195,12 @@ COMMAND = "qnnmem prepare model.onnx --dim N=1 --quantize int8 --calibration dat
 )
 @pytest.mark.parametrize("width", [40, 60, 80])
 def test_a_command_is_never_broken(line: str, width: int) -> None:
-    """What people paste stands on one line, whatever the width."""
+    """A command stays on one line at any width."""
     assert any(COMMAND in piece for piece in broken_line(line, width))
 
 
 def test_a_step_is_a_command_without_options_too() -> None:
-    """Behind `next:` everything is to be pasted."""
+    """A command after `next:` is kept whole, even without options."""
     command = "qnnmem place " + " ".join(f"models/binary_{number}.bin" for number in range(9))
     assert broken_line(f"next: another order: {command}", 60)[-1] == f"  {command}"
     assert max(map(len, broken_line("qnnmem net-run " + "ends with 1 " * 9, 60))) <= 60
@@ -217,13 +217,13 @@ def test_a_step_is_a_command_without_options_too() -> None:
     ],
 )
 def test_the_rest_of_a_line_stands_below_its_words(line: str, second: str) -> None:
-    """Below the last column, behind a number or a label, or below the line itself."""
+    """Continuation lines align with the last column, the number, the label or the line."""
     assert broken_line(line, 60)[1].startswith(second)
 
 
 @given(st.text(alphabet="ab `:.-qnem0\u00e9", max_size=300), st.integers(40, 120))
 def test_breaking_loses_nothing(line: str, width: int) -> None:
-    """The words are the same, and only what has no space in it is too wide."""
+    """Wrapping loses no character but spaces."""
     pieces = broken_line(line, width)
     assert "".join(pieces).replace(" ", "") == line.replace(" ", "")
     assert all(piece.strip() for piece in pieces) or not line.strip()
@@ -231,7 +231,7 @@ def test_breaking_loses_nothing(line: str, width: int) -> None:
 
 @given(st.text(max_size=400), st.booleans())
 def test_colour_changes_no_text(text: str, first: bool) -> None:
-    """Without its colours a coloured report is the report."""
+    """A coloured report without its colour codes is the plain report."""
     bare = text.replace("\x1b", "")
     assert plain(shown(bare, None, colour=True, is_first=first)) == bare
 
@@ -257,12 +257,12 @@ def test_colour_changes_no_text(text: str, first: bool) -> None:
     ],
 )
 def test_the_first_line_has_the_colour_of_its_answer(line: str, colour: str) -> None:
-    """Yes is green, no is red, perhaps is amber."""
+    """The first line is green for yes, red for no and amber for undecided."""
     assert shown(f"{line}\n", None, colour=True) == f"{ESCAPE}1;{colour}m{line}{ESCAPE}0m\n"
 
 
 def test_pieces_of_a_line_are_put_together() -> None:
-    """A report that comes in pieces is broken where its lines are, not where its pieces end."""
+    """A report that is written in pieces wraps only at its lines."""
 
     class Window(io.StringIO):
         def isatty(self) -> bool:
@@ -275,7 +275,7 @@ def test_pieces_of_a_line_are_put_together() -> None:
 
 
 def test_the_option_decides_before_the_surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`always` and `never` are the last word, `auto` asks."""
+    """`always` and `never` override the environment; `auto` follows it."""
     for name in WORDS:
         monkeypatch.delenv(name, raising=False)
     assert wish() is None

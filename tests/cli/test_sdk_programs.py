@@ -25,7 +25,7 @@ NEEDS_LIBRARY = pytest.mark.skipif(
 
 
 def started(name: str, *words: str, path: str = "") -> subprocess.CompletedProcess[str]:
-    """Start a program as the script of an installation does."""
+    """Run a program as its installed script does."""
     code = f"import sys; sys.argv[0] = {name!r}; from qnnmem.cli import {name} as f; f()"
     environment = {**os.environ, "PATH": path or os.environ["PATH"]}
     command = [sys.executable, "-c", code, *words]
@@ -33,7 +33,7 @@ def started(name: str, *words: str, path: str = "") -> subprocess.CompletedProce
 
 
 def test_the_package_installs_the_programs_of_the_sdk() -> None:
-    """Each script entry names a function that there is."""
+    """Each script entry of the package names an existing function."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     found = {name: place.partition(":") for name, place in project["scripts"].items()}
     assert {"qnnmem", "qnn-net-run", "qnn-context-binary-generator"} == set(found)
@@ -49,20 +49,20 @@ def test_the_package_installs_the_programs_of_the_sdk() -> None:
     ],
 )
 def test_a_program_says_whose_it_is(name: str, tool: str, tmp_path: Path) -> None:
-    """By its version and its help; a script of the name on PATH is not taken for the SDK's."""
+    """Version and help state that the program is qnnmem's; a script on PATH is not the SDK's."""
     (tmp_path / tool).write_text("#!/bin/sh\necho of a script\n")
     (tmp_path / tool).chmod(0o755)
     done = started(name, "--version", path=str(tmp_path))
     assert done.stdout.startswith(f"{tool} build version: qnnmem-")
     text = "".join(started(name, "--help-all", path=str(tmp_path)).stdout.split())
-    assert f"alsoinstalledas`{tool}`" in text  # a name may be broken at a hyphen
+    assert f"alsoinstalledas`{tool}`" in text  # a name may wrap at a hyphen
     assert "thatnamestartstheSDK's" in text
     assert f"Totype`./{tool}`,makealinktoitinthecurrentfolder" in text
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a program of Linux to stand for the SDK")
 def test_the_own_program_of_the_sdk_wins(tmp_path: Path) -> None:
-    """A compiled program of the name on PATH gets the words."""
+    """A compiled program of the same name on PATH, such as the SDK's, gets the arguments."""
     (tmp_path / "qnn-net-run").symlink_to(str(shutil.which("echo")))
     done = started("net_run", "--backend", "libQnnHtp.so", path=str(tmp_path))
     if (tmp_path / "qnn-net-run").read_bytes()[:4] != b"\x7fELF":
@@ -73,7 +73,7 @@ def test_the_own_program_of_the_sdk_wins(tmp_path: Path) -> None:
 @pytest.mark.htp
 @NEEDS_LIBRARY
 def test_net_run_runs_a_context_binary_of_htp(tmp_path: Path) -> None:
-    """By the real library, raw and memhandle alike, with the first inference timed apart."""
+    """The real library runs the binary; raw and memhandle agree, and the first run is separate."""
     binary = ROOT / "examples" / "small_htp.bin"
     values = np.linspace(-1, 1, 256, dtype="<f4")
     (tmp_path / "x.raw").write_bytes(values.tobytes())
@@ -100,7 +100,7 @@ def test_net_run_runs_a_context_binary_of_htp(tmp_path: Path) -> None:
 
 
 def test_net_run_on_htp_refuses_what_is_lpais_and_what_is_no_binary(tmp_path: Path) -> None:
-    """In a sentence, before the library is asked."""
+    """LPAI flags, missing inputs and other files are refused with exit code 2."""
     other = tmp_path / "other.bin"
     other.write_bytes(bytes(range(256)) * 8)
     words = ("--backend", "libQnnHtp.so", "--output_dir", tmp_path / "out")

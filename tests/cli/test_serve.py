@@ -1,4 +1,4 @@
-"""`qnnmem serve`: what it refuses before it listens, and a clean end."""
+"""`qnnmem serve`: refusals before it listens, and a clean end."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ run = verb("serve", "--no-browser")
 
 
 def test_beyond_this_machine_it_needs_a_token(tmp_path: Path) -> None:
-    """And one that cannot be guessed."""
+    """A public address needs a token of at least 16 characters."""
     done = run("--host", "0.0.0.0", "--data", tmp_path)  # noqa: S104  to be refused
     assert exit_code(done) == 2
     assert "add --token" in sentence(done)
@@ -28,7 +28,7 @@ def test_beyond_this_machine_it_needs_a_token(tmp_path: Path) -> None:
 
 
 def test_a_port_in_use_is_one_sentence(tmp_path: Path) -> None:
-    """With exit code 2, and nothing in the folder."""
+    """A port in use exits with 2 and one sentence, without creating the data folder."""
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         port = str(taken.getsockname()[1])
         done = run("--port", port, "--data", tmp_path / "bench")
@@ -38,7 +38,7 @@ def test_a_port_in_use_is_one_sentence(tmp_path: Path) -> None:
 
 
 def test_an_address_that_is_not_here_is_one_sentence(tmp_path: Path) -> None:
-    """As one that is no address at all."""
+    """An unavailable address and an invalid address exit with 2."""
     token = ("--token", "x" * 16, "--data", tmp_path)
     assert exit_code(run("--host", "203.0.113.1", *token)) == 2
     assert exit_code(run("--host", "no such host", *token)) == 2
@@ -47,7 +47,7 @@ def test_an_address_that_is_not_here_is_one_sentence(tmp_path: Path) -> None:
 def test_a_missing_package_is_named_with_the_command_that_brings_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Before anything is listened on."""
+    """Missing packages exit with 3 and the command that installs them."""
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     done = run()
     assert exit_code(done) == 3
@@ -58,7 +58,7 @@ def test_a_missing_package_is_named_with_the_command_that_brings_it(
 @pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_ends_it_cleanly(tmp_path: Path, number: signal.Signals) -> None:
-    """Also with a page that listens: exit code 0, and two lines on standard error."""
+    """SIGINT and SIGTERM end the server with exit code 0, even while a page listens."""
     words = ["serve", "--port", "0", "--no-browser", "--data", str(tmp_path)]
     server = subprocess.Popen(
         [sys.executable, "-m", "qnnmem", *words], stderr=subprocess.PIPE, text=True

@@ -28,13 +28,13 @@ BAD = '{"lpai_graph": {"execute": {"mem_type": "TMC"}}}'
 
 
 def with_input(data: bytes, *words: str | Path) -> Result:
-    """Run `qnnmem` with something on standard input."""
+    """Run `qnnmem` with this standard input."""
     return CliRunner().invoke(qnnmem, list(map(str, words)), data, standalone_mode=False)
 
 
 @pytest.fixture
 def lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Stand in a folder of models, with other things among them."""
+    """Change to a folder with models and other files."""
     below = tmp_path / "models" / "below"
     below.mkdir(parents=True)
     (tmp_path / "models" / "a.csv").write_text(SMALL)
@@ -61,14 +61,14 @@ def lists(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ],
 )
 def test_files_patterns_and_folders(words: tuple[str, ...], names: list[str], lists: Path) -> None:
-    """Whoever expands them, the files are the same, each once."""
+    """Files, patterns and folders give the same files, each once."""
     done = run("plan", *words, "--format", "json")
     values = json.loads(done.stdout)
     assert (exit_code(done), [one["input"] for one in values["plans"]]) == (0, names)
 
 
 def test_the_table_gives_one_answer_first(lists: Path) -> None:
-    """Verdict, a row for each file, and a command about the one that does not fit."""
+    """The table has the verdict, a row per file and a command for the file that does not fit."""
     done = run("plan", "models/a.csv", "models/b.csv", "--budget", "scratch=1K")
     lines = done.stdout.splitlines()
     assert exit_code(done) == 1
@@ -81,7 +81,7 @@ def test_the_table_gives_one_answer_first(lists: Path) -> None:
 
 
 def test_a_table_stays_within_eighty_columns(lists: Path) -> None:
-    """Long names are cut in the middle, large numbers and long answers are not."""
+    """The table keeps to 80 columns by shortening names, not numbers or answers."""
     for name in ("x" * 70, "models/" + "y" * 100, "z"):
         path = lists / "models" / f"{name.replace('/', '_')}_{name[-3:]}.csv"
         path.write_text(SMALL.replace(",4\n", ",400000000000\n"))
@@ -106,7 +106,7 @@ def test_a_table_stays_within_eighty_columns(lists: Path) -> None:
 def test_the_json_of_several_has_a_verdict(
     budget: tuple[str, ...], damaged: bool, code: int, fits: bool | None, lists: Path
 ) -> None:
-    """What a build asks: does all fit, what did the command end with, how many do not."""
+    """The JSON has the overall verdict, the exit code and the counts."""
     if damaged:
         (lists / "models" / "a.csv").write_text("nonsense")
     done = run("plan", "models/*.csv", *budget, "--json")
@@ -132,7 +132,7 @@ def test_the_json_of_several_has_a_verdict(
 def test_the_worst_of_all_is_the_exit_code(
     budget: tuple[str, ...], damaged: bool, code: int, lists: Path
 ) -> None:
-    """Not planned counts more than too small; the others are planned all the same."""
+    """The exit code is the worst: 2 for unplanned files before 1 for too large ones."""
     if damaged:
         (lists / "models" / "b.csv").write_text("nonsense")
     (lists / "models" / "c.csv").write_text(LARGE)
@@ -144,7 +144,7 @@ def test_the_worst_of_all_is_the_exit_code(
 
 
 def test_dimensions_are_fixed_where_they_are_open(tmp_path: Path) -> None:
-    """What one model needs is no mistake for another, and what is missing is still said."""
+    """`--dim` applies to the models that have the dimension; still open dimensions are refused."""
     import onnx.parser
 
     for name, shape in (("fixed", "2,50"), ("open", "n,50"), ("both", "n,m"), ("other", "k,50")):
@@ -168,7 +168,7 @@ def test_dimensions_are_fixed_where_they_are_open(tmp_path: Path) -> None:
 
 
 def test_names_that_share_a_folder_are_told_apart(tmp_path: Path) -> None:
-    """A long folder is named once."""
+    """A long common folder is printed once above the table."""
     folder = tmp_path / ("long" * 20)
     folder.mkdir()
     for name in ("a.csv", "b.csv"):
@@ -178,7 +178,7 @@ def test_names_that_share_a_folder_are_told_apart(tmp_path: Path) -> None:
 
 
 def test_json_of_several_satisfies_its_schema(lists: Path) -> None:
-    """Each plan is the object it would be alone; what is refused is there, too."""
+    """Each plan in the JSON follows its own schema, and refused files are listed."""
     (lists / "models" / "b.csv").write_text("nonsense")
     done = run("plan", "models/a.csv", "models/b.csv", "--format", "json")
     values = json.loads(done.stdout)
@@ -189,7 +189,7 @@ def test_json_of_several_satisfies_its_schema(lists: Path) -> None:
 
 
 def test_csv_of_several_has_a_row_for_each(lists: Path) -> None:
-    """Whatever a file is called, a spreadsheet reads its row."""
+    """The CSV has one row per file and quotes odd file names."""
     odd = lists / 'models/o"d,d.csv'
     odd.write_text(SMALL)
     done = run("plan", "models/a.csv", odd, "models/b.csv", "--format", "csv", "--budget", "io=0")
@@ -200,26 +200,26 @@ def test_csv_of_several_has_a_row_for_each(lists: Path) -> None:
 
 
 def test_verbose_adds_the_whole_report_of_each(lists: Path) -> None:
-    """The table comes first, then every file in full."""
+    """With -v, the full report of every file follows the table."""
     done = run("plan", "models/a.csv", "models/b.csv", "-v")
     assert done.stdout.count("peak at step") == 2
 
 
 def test_a_pattern_for_nothing_is_said(lists: Path) -> None:
-    """Not `no such file`: what was meant is a pattern."""
+    """A pattern without a match is refused as a pattern."""
     done = run("plan", "models/*.onnx")
     assert (exit_code(done), sentence(done)) == (2, "no file matches 'models/*.onnx'")
 
 
 def test_a_file_may_look_like_a_pattern(lists: Path) -> None:
-    """What exists under the very name is meant."""
+    """An existing file whose name is a pattern is planned."""
     (lists / "a[1].csv").write_text(SMALL)
     done = run("plan", "a[1].csv")
     assert done.stdout.startswith("scratch 8 bytes, proven minimal")
 
 
 def test_a_folder_says_what_it_left_out(lists: Path) -> None:
-    """Pipes, links to elsewhere and files that are not models are counted, not opened."""
+    """In a folder, pipes and broken links are skipped by name, and other files are counted."""
     os.mkfifo(lists / "models" / "pipe.csv")
     (lists / "models" / "away.csv").symlink_to(lists / "elsewhere.csv")
     done = run("plan", "models")
@@ -230,7 +230,7 @@ def test_a_folder_says_what_it_left_out(lists: Path) -> None:
 
 
 def test_a_pattern_gives_a_table_whatever_it_finds(lists: Path) -> None:
-    """A program that reads the result does not depend on how many files there are."""
+    """A pattern or a folder gives the result of several files, even with one match."""
     for word in ("models/a*", "models/below"):
         values = json.loads(run("plan", word, "--format", "json").stdout)
         assert (values["schema"], len(values["plans"])) == ("qnnmem.plans/1", 1)
@@ -238,7 +238,7 @@ def test_a_pattern_gives_a_table_whatever_it_finds(lists: Path) -> None:
 
 
 def test_many_odd_things_in_a_folder_are_counted(lists: Path) -> None:
-    """The first are named."""
+    """Of many skipped files, five are named and the others are counted."""
     for number in range(7):
         os.mkfifo(lists / "models" / f"pipe{number}")
     said = run("plan", "models").stderr.splitlines()
@@ -247,7 +247,7 @@ def test_many_odd_things_in_a_folder_are_counted(lists: Path) -> None:
 
 
 def test_a_folder_without_models_is_said(lists: Path) -> None:
-    """An empty answer is none."""
+    """A folder without models is refused."""
     (lists / "other").mkdir()
     (lists / "other" / "a.txt").write_text("a")
     done = run("plan", "other")
@@ -259,11 +259,11 @@ def test_a_folder_without_models_is_said(lists: Path) -> None:
 
 @pytest.mark.parametrize("form", ["text", "json", "csv", "c"])
 def test_standard_input_is_a_file(form: str) -> None:
-    """Every format works; the name is the dash."""
+    """Standard input can be planned in every format, without a temporary name in the output."""
     done = with_input(SMALL.encode(), "plan", "-", "--format", form)
     assert exit_code(done) == 0
     assert "/standard_input" not in done.stdout
-    assert "next: " not in done.stdout  # what was piped once is gone
+    assert "next: " not in done.stdout  # standard input cannot be read twice
     text = (EXAMPLES / "tiny.eaix").read_bytes()
     assert exit_code(with_input(text, "plan", "-", "--format", form)) == 0
 
@@ -277,7 +277,7 @@ def test_standard_input_is_a_file(form: str) -> None:
     ],
 )
 def test_what_is_wrong_with_standard_input_is_said_of_it(data: bytes, words: str) -> None:
-    """No path of a temporary file is shown."""
+    """Errors about standard input name it and show no temporary path."""
     done = with_input(data, "plan", "-")
     assert exit_code(done) == 2
     assert sentence(done).startswith(words)
@@ -285,7 +285,7 @@ def test_what_is_wrong_with_standard_input_is_said_of_it(data: bytes, words: str
 
 
 def test_standard_input_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is too long is refused before the disk is full."""
+    """Standard input over the size limit is refused."""
     monkeypatch.setattr("qnnmem.cli.plan._LARGEST_INPUT", 1000)
     done = with_input(SMALL.encode() + b" " * 2000, "plan", "-")
     assert (exit_code(done), sentence(done)) == (
@@ -295,7 +295,7 @@ def test_standard_input_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_standard_input_that_is_closed(tmp_path: Path) -> None:
-    """A program without input says so in one sentence."""
+    """A closed standard input exits with 2 and one sentence."""
     command = f"{sys.executable} -m qnnmem plan - <&-"
     done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=False)
     assert done.returncode == 2
@@ -304,7 +304,7 @@ def test_standard_input_that_is_closed(tmp_path: Path) -> None:
 
 
 def test_standard_input_is_read_alone(lists: Path) -> None:
-    """It has no name that a table could show."""
+    """Standard input cannot be planned together with files, as it has no name for the table."""
     done = with_input(SMALL.encode(), "plan", "-", "models/a.csv")
     assert (exit_code(done), sentence(done)) == (
         2,
@@ -313,7 +313,7 @@ def test_standard_input_is_read_alone(lists: Path) -> None:
 
 
 def test_nothing_of_standard_input_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The copy is gone, whatever became of it."""
+    """The temporary copy of standard input is removed after success and failure."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     with_input(SMALL.encode(), "plan", "-")
     with_input(b"nonsense", "plan", "-")
@@ -321,7 +321,7 @@ def test_nothing_of_standard_input_is_left(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_lint_checks_a_folder(tmp_path: Path) -> None:
-    """Files for the QNN tools are found wherever they lie, also damaged ones; others are not."""
+    """Lint of a folder checks QNN config files, even damaged ones, and skips others."""
     below = tmp_path / "a" / "b"
     below.mkdir(parents=True)
     (below / "lpaiParams.conf").write_text(BAD)
@@ -339,7 +339,7 @@ def test_lint_checks_a_folder(tmp_path: Path) -> None:
 
 
 def test_lint_of_a_folder_opens_ordinary_files_only(tmp_path: Path) -> None:
-    """A pipe would be waited for."""
+    """Lint of a folder skips a pipe, which would block."""
     os.mkfifo(tmp_path / "pipe.json")
     (tmp_path / "good.json").write_text(GOOD)
     done = run("lint", tmp_path)
@@ -348,7 +348,7 @@ def test_lint_of_a_folder_opens_ordinary_files_only(tmp_path: Path) -> None:
 
 
 def test_lint_reads_standard_input() -> None:
-    """Its name in findings is the dash."""
+    """Lint reads standard input; findings name it `-`."""
     done = with_input(BAD.encode(), "lint", "-")
     assert exit_code(done) == 1
     assert "\n-:1:" in done.stdout
@@ -358,7 +358,7 @@ def test_lint_reads_standard_input() -> None:
 
 
 def test_explain_reads_standard_input() -> None:
-    """A code on each line; empty lines are none."""
+    """Explain reads one code per line from standard input and skips empty lines."""
     done = with_input(b"1002\n\n0x3ea\n", "explain", "-", "--json")
     assert (exit_code(done), len(json.loads(done.stdout)["codes"])) == (0, 2)
     done = with_input(b"\n", "explain", "-")
@@ -366,7 +366,7 @@ def test_explain_reads_standard_input() -> None:
 
 
 def test_named_files_are_each_meant_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In the order they were named first."""
+    """Files named twice are read once, in the order of their first mention."""
     monkeypatch.chdir(tmp_path)
     for name in ("b", "a"):
         Path(name).write_text("")

@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP: the program ends as asked and leaves nothing behind."""
+"""Ctrl-C, SIGTERM and SIGHUP: the program ends by the signal and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import qnnmem
 ROWS = "id,lower,upper,size\na,0,3,4\nb,2,6,4\n"
 SOURCE = Path(qnnmem.__file__).parents[1]
 LOG = Path(__file__).parents[2] / "examples" / "graph_limit.log"
-# `work` takes the place of reading the model, in the middle of `qnnmem plan -o out.txt`.
+# `work` replaces the loading of the model in `qnnmem plan -o out.txt`.
 PROGRAM = """
 import os, signal, sys, tempfile, time
 import qnnmem.cli, qnnmem.loader
@@ -30,7 +30,7 @@ qnnmem.cli.main()
 
 
 def start(work: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    """Run the program with this work in it; temporary files go to the same folder."""
+    """Run the program with `work` in place of the loader; temporary files go to the folder."""
     (folder / "buffers.csv").write_text(ROWS)
     return subprocess.run(
         [sys.executable, "-c", PROGRAM.format(work=work)],
@@ -43,7 +43,7 @@ def start(work: str, folder: Path) -> subprocess.CompletedProcess[str]:
 
 
 def left(folder: Path) -> list[str]:
-    """What is there besides the input."""
+    """Return the files besides the input."""
     return sorted(path.name for path in folder.iterdir() if path.name != "buffers.csv")
 
 
@@ -57,14 +57,14 @@ def work(*a, **k):
 
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGHUP"])
 def test_a_signal_unwinds_the_work(name: str, tmp_path: Path) -> None:
-    """Whoever waits sees the signal; temporary files are gone."""
+    """The process ends by the signal, and its temporary folder is removed."""
     done = start(IN_A_FOLDER.format(name=name), tmp_path)
     assert (done.returncode, done.stderr) == (-getattr(signal, name), "")
     assert left(tmp_path) == []
 
 
 def test_a_folder_that_is_still_held_goes_too(tmp_path: Path) -> None:
-    """By a thread or a circle of objects; a death by a signal asks nobody."""
+    """A temporary folder that is still referenced is removed, too."""
     work = """
 def work(*a, **k):
     sys.held = tempfile.TemporaryDirectory()
@@ -76,7 +76,7 @@ def work(*a, **k):
 
 
 def test_a_signal_while_a_file_is_written_leaves_no_part_of_it(tmp_path: Path) -> None:
-    """Neither under its name nor under the temporary one."""
+    """A signal during a write leaves neither the file nor its temporary copy."""
     work = """
 from qnnmem import atomic_file
 fill = atomic_file._fill
@@ -93,7 +93,7 @@ work = qnnmem.loader.load
 
 
 def test_a_second_interrupt_does_not_disturb_the_clean_up(tmp_path: Path) -> None:
-    """Twice quickly is as good as once."""
+    """A second signal does not interrupt the clean-up."""
     work = """
 class Folder(tempfile.TemporaryDirectory):
     def cleanup(self):
@@ -110,7 +110,7 @@ def work(*a, **k):
 
 
 def test_an_import_is_not_interrupted_half_way(tmp_path: Path) -> None:
-    """An extension module that is half there may crash the process."""
+    """An import finishes before an interrupt, as a half-loaded extension may crash."""
     (tmp_path / "delicate.py").write_text(
         "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\n"
         "time.sleep(0.1)\nprint('whole', flush=True)\n"
@@ -126,7 +126,7 @@ def work(*a, **k):
 
 
 def test_an_import_that_never_ends_is_interrupted(tmp_path: Path) -> None:
-    """After a while Ctrl-C counts there too."""
+    """An endless import is interrupted after a delay."""
     (tmp_path / "endless.py").write_text(
         "import os, signal, time\nos.kill(os.getpid(), signal.SIGINT)\ntime.sleep(300)\n"
     )
@@ -136,11 +136,11 @@ def test_an_import_that_never_ends_is_interrupted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "work",
     [
-        # Python cannot raise in a destructor, and would only complain.
+        # Python cannot raise in a destructor and only prints a warning.
         "class Last:\n"
         "    def __del__(self): send('SIGINT'); time.sleep(0.1)\n"
         "def work(*a, **k): Last(); time.sleep(60)\n",
-        # What a library makes of it.
+        # A library replaces the exception.
         "def work(*a, **k):\n"
         "    try: send('SIGINT'); time.sleep(60)\n"
         "    except BaseException: raise ImportError('half there') from None\n",
@@ -151,13 +151,13 @@ def test_an_import_that_never_ends_is_interrupted(tmp_path: Path) -> None:
     ids=["destructor", "ImportError", "SystemError"],
 )
 def test_an_interrupt_that_got_lost_still_counts(work: str, tmp_path: Path) -> None:
-    """Exit code 130 and one line, whatever became of the exception on its way."""
+    """An interrupt that is swallowed or replaced still exits with 130 and one line."""
     done = start(work, tmp_path)
     assert (done.returncode, done.stderr.strip()) == (130, "qnnmem: interrupted")
 
 
 def test_a_signal_that_is_ignored_stays_ignored(tmp_path: Path) -> None:
-    """As `nohup` wants it, and a shell for jobs in the background."""
+    """An ignored signal stays ignored, as under `nohup` or in a shell's background job."""
     work = "work = qnnmem.loader.load"
     (tmp_path / "buffers.csv").write_text(ROWS)
     program = PROGRAM.format(work=work).replace(
@@ -179,7 +179,7 @@ def test_a_signal_that_is_ignored_stays_ignored(tmp_path: Path) -> None:
 
 
 def test_the_package_leaves_signals_alone() -> None:
-    """They belong to whoever uses it."""
+    """Importing the package changes no signal handler."""
     program = (
         "import signal, sys, qnnmem, qnnmem.cli, qnnmem.cli.verbs\n"
         "qnnmem.plan, qnnmem.load, qnnmem.lpai\n"
@@ -195,10 +195,10 @@ def test_the_package_leaves_signals_alone() -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("verb", [("plan", "buffers.csv"), ("doctor", str(LOG))])
 def test_a_signal_at_any_time(verb: tuple[str, ...], number: int, tmp_path: Path) -> None:
-    """The program ends by it or has ended before; no fault of ours, no crash, nothing left."""
+    """A signal at any time ends the program cleanly or comes after its end."""
     (tmp_path / "buffers.csv").write_text(ROWS)
     environment = {**os.environ, "PYTHONPATH": str(SOURCE), "TMPDIR": str(tmp_path)}
-    # While Python itself starts, Ctrl-C is Python's, which then ends with 1 or by the signal.
+    # While Python starts, its own handler ends the process with 1 or by the signal.
     codes = {0, 1, 130, -signal.SIGINT} if number == signal.SIGINT else {0, 1, -signal.SIGTERM}
     for delay in (0.0, 0.06, 0.1, 0.15, 0.25):
         command = [sys.executable, "-m", "qnnmem", *verb, "-o", "out.txt", "--force"]
@@ -210,7 +210,7 @@ def test_a_signal_at_any_time(verb: tuple[str, ...], number: int, tmp_path: Path
         assert set(left(tmp_path)) <= {"out.txt"}
 
 
-# The signal comes when a folder is about to be taken away, with and without an error before it.
+# The signal arrives just before a folder is removed, with or without an earlier error.
 TORN = """
 import pathlib, shutil
 from qnnmem import atomic_file
@@ -238,14 +238,14 @@ FOLDERS = {
 @pytest.mark.parametrize("folder", FOLDERS)
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
 def test_clean_up_is_not_torn_by_a_signal(name: str, folder: str, end: str, tmp_path: Path) -> None:
-    """It waits until the folder is gone."""
+    """A signal during the removal of a folder waits until the folder is gone."""
     done = start(TORN.format(name=name, folder=FOLDERS[folder], end=end), tmp_path)
     assert done.returncode == (130 if name == "SIGINT" else -signal.SIGTERM), done.stderr
     assert left(tmp_path) == []
 
 
 def test_a_signal_that_was_put_off_comes_when_the_work_is_over(tmp_path: Path) -> None:
-    """On a slow machine the program is already on its way out; that is no time to raise."""
+    """A deferred signal that arrives at the end of the work still exits with 130."""
     work = """
 def slow(which, seconds, again=sys.modules["_signal"].setitimer):
     if not seconds: time.sleep(0.1)
@@ -259,7 +259,7 @@ sys.modules["_signal"].setitimer = slow
 
 
 def test_an_interrupt_is_not_lost_twice(tmp_path: Path) -> None:
-    """On a slow machine the second one comes while the first is being noted as lost."""
+    """A second interrupt while the first is being recorded is not lost."""
     work = """
 class Last:
     def __del__(self): send("SIGINT"); time.sleep(0.1)
@@ -279,7 +279,7 @@ def work(*a, **k):
 
 
 def test_next_to_nothing_is_imported_before_signals_are_taken() -> None:
-    """Before that, Ctrl-C is Python's, which prints a traceback."""
+    """Only a few modules are imported before the signal handlers are set, to avoid tracebacks."""
     program = (
         "import sys; before = set(sys.modules)\n"
         "import qnnmem.cli.signals\n"
@@ -291,4 +291,4 @@ def test_next_to_nothing_is_imported_before_signals_are_taken() -> None:
     )
     loaded = set(ast.literal_eval(done.stdout))
     ours = {"qnnmem", "qnnmem.version", "qnnmem.cli", "qnnmem.cli.signals"}
-    assert loaded <= {*ours, "__future__", "atexit"}  # the last is a part of the interpreter
+    assert loaded <= {*ours, "__future__", "atexit"}  # atexit is part of the interpreter

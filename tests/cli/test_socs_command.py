@@ -1,4 +1,4 @@
-"""`qnnmem socs`: the table, one SoC, JSON, and names that are not there."""
+"""`qnnmem socs`: the table, one SoC, JSON and unknown names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ run = verb("socs")
 
 
 def test_the_table_lists_every_target() -> None:
-    """The first line counts them; each has a line."""
+    """The first line counts the SoCs with HTP, and each has a line."""
     lines = run().stdout.splitlines()
     assert lines[0] == "82 SoC names with HTP, 69 ids"
     assert any(line.split()[:3] == ["SM8650", "57", "v75"] for line in lines)
@@ -24,14 +24,14 @@ def test_the_table_lists_every_target() -> None:
 
 
 def test_all_includes_those_without_htp() -> None:
-    """With --all the first line tells how many have none."""
+    """`--all` adds the SoCs without HTP and counts them."""
     lines = run("--all").stdout.splitlines()
     assert lines[0] == "82 SoC names with HTP, 69 ids, 60 without HTP"
     assert any(line.startswith("SM8250") for line in lines)
 
 
 def test_one_soc_is_shown_with_its_source() -> None:
-    """A name gives everything that is known about it."""
+    """One SoC is shown with its Hexagon version and the source of its data."""
     done = run("snapdragon 8 elite")
     assert done.stdout.splitlines()[0] == "SM8750: Hexagon v79 with HTP"
     assert "onnxruntime-qnn 2.7.0" in done.stdout
@@ -39,14 +39,14 @@ def test_one_soc_is_shown_with_its_source() -> None:
 
 
 def test_a_soc_without_htp_is_shown_with_exit_code_3() -> None:
-    """It is known, and known not to be a target."""
+    """A SoC without HTP is shown and exits with 3."""
     done = run("SM8250")
     assert done.stdout.splitlines()[0] == "SM8250: not a target of the HTP backend"
     assert done.return_value == 3
 
 
 def test_an_unknown_name_is_refused() -> None:
-    """The error suggests near names."""
+    """An unknown name is refused with a suggestion."""
     done = run("SM8651")
     assert isinstance(done.exception, UsageError)
     assert "did you mean SM8650" in str(done.exception)
@@ -54,7 +54,7 @@ def test_an_unknown_name_is_refused() -> None:
 
 @pytest.mark.parametrize(("arguments", "count"), [((), 82), (("--all",), 142), (("57",), 1)])
 def test_json_holds_numbers_with_origin(arguments: tuple[str, ...], count: int) -> None:
-    """Sizes are bytes; a SoC without HTP has null."""
+    """The JSON follows its schema and gives sizes in bytes with their origin."""
     values = json.loads(run(*arguments, "--json").stdout)
     jsonschema.Draft202012Validator(load_schema("qnnmem.socs/1")).validate(values)
     assert values["schema"] == "qnnmem.socs/1"
@@ -65,14 +65,14 @@ def test_json_holds_numbers_with_origin(arguments: tuple[str, ...], count: int) 
 
 
 def test_output_goes_to_a_file(tmp_path: Path) -> None:
-    """With -o nothing is printed and the file holds the table."""
+    """With -o, standard output is empty and the file holds the table."""
     target = tmp_path / "socs.txt"
     assert run("-o", str(target)).stdout == ""
     assert target.read_text("utf-8").startswith("82 SoC names")
 
 
 def test_a_version_of_hexagon_lists_those_that_have_it() -> None:
-    """As a table."""
+    """A Hexagon version lists its SoCs as a table."""
     done = run("v79")
     assert done.stdout.splitlines()[0] == "4 SoCs with HTP"
     assert " v79 " in done.stdout
@@ -81,7 +81,7 @@ def test_a_version_of_hexagon_lists_those_that_have_it() -> None:
 
 
 def test_a_version_without_htp_ends_with_3() -> None:
-    """None of them is a target."""
+    """A Hexagon version without HTP exits with 3."""
     done = run("v66")
     assert done.stdout.startswith("0 SoCs with HTP, ")
     assert done.return_value == 3

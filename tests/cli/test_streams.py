@@ -1,4 +1,4 @@
-"""Standard streams that whoever starts the program has closed, filled or left."""
+"""Standard streams that are closed, full or replaced by the parent process."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import qnnmem
 from qnnmem.cli import streams
 
 SOURCE = Path(qnnmem.__file__).parents[1]
-# Closes streams, opens them again, and tells about each: its way, whether a child gets it.
+# Close streams, reopen them, and report the access mode and inheritance of each.
 PROGRAM = """
 import fcntl, os, sys
 kept = os.dup(1)
@@ -43,7 +43,7 @@ os.write(kept, repr((found, about, same)).encode())
 
 @pytest.mark.parametrize("closed", ["", "0", "1", "2", "01", "12", "012"])
 def test_a_closed_stream_is_opened_the_wrong_way_round(closed: str) -> None:
-    """Its number is taken, by something that cannot be read from or written to in its place."""
+    """A closed stream is reopened in the wrong direction, so that its number stays taken."""
     command = [sys.executable, "-c", PROGRAM, closed]
     environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
     done = subprocess.run(
@@ -57,14 +57,14 @@ def test_a_closed_stream_is_opened_the_wrong_way_round(closed: str) -> None:
 
 
 def test_a_stream_of_another_kind_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever runs the program inside of another may have put anything there."""
+    """A stream object of another type is left alone."""
     for name in ("stdout", "stderr"):
         monkeypatch.setattr(sys, name, object())
     streams.open_closed()
 
 
 class Broken:
-    """A standard output that cannot be written."""
+    """A standard output whose flush fails."""
 
     def __init__(self, error: BaseException) -> None:
         self.error = error
@@ -85,7 +85,7 @@ class Broken:
 def test_output_that_is_lost_is_said(
     error: Exception, said: str | None, discarded: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Once; a reader that is gone has seen enough."""
+    """A lost output is returned as an OSError and discarded once; a broken pipe is no error."""
     done: list[int] = []
     monkeypatch.setattr(sys, "stdout", Broken(error))
     monkeypatch.setattr(streams, "discard_output", lambda: done.append(1))
@@ -95,13 +95,13 @@ def test_output_that_is_lost_is_said(
 
 
 def test_output_that_was_written_is_not_discarded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What comes later is written, too."""
+    """Output that was flushed is not discarded."""
     monkeypatch.setattr(streams, "discard_output", lambda: pytest.fail("discarded"))
     assert streams.finish_output() is None
 
 
 def test_discarded_output_goes_nowhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither now nor at the end of the program."""
+    """Discarded output is written neither now nor at exit."""
     path = tmp_path / "out"
     with path.open("w") as file:
         monkeypatch.setattr(sys, "stdout", file)

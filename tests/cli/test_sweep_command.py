@@ -1,4 +1,4 @@
-"""`qnnmem sweep`: words that are refused, the table, the JSON, resuming."""
+"""`qnnmem sweep`: refusals, the table, the JSON and resumption."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ run = verb("sweep")
     ],
 )
 def test_wrong_words_are_refused(tmp_path: Path, words: list[str]) -> None:
-    """Before anything is compiled."""
+    """Invalid arguments are refused before anything is compiled."""
     done = run(sliced(tmp_path / "m.onnx", "batch"), "--cache", tmp_path / "cache", *words)
     assert isinstance(done.exception, QnnMemError)
     assert not (tmp_path / "cache").exists()
 
 
 def test_the_text_says_what_failed() -> None:
-    """Reasons that several rows share are said once; names are safe to print."""
+    """A failure reason that several rows share is printed once; names are escaped."""
     rows = [
         sweeps.SweepRow({"ba\x1btch": 1}, sweeps.SweepOutcome("fits", seconds=1.5)),
         sweeps.SweepRow({"ba\x1btch": 2}, sweeps.SweepOutcome("failed", "ended by SIGKILL")),
@@ -79,7 +79,7 @@ def test_the_text_says_what_failed() -> None:
 def test_the_first_line_says_which_question_was_answered(
     largest: sweeps.Largest, words: str
 ) -> None:
-    """And below it how the answer was found."""
+    """The first line answers the question of --until; a later line says how it was found."""
     lines = report.render_text([], [largest], "m.onnx", "SM8650").splitlines()
     assert lines[0] == words
     how = "confirmed by compiling" if largest.predicted == 7 else "7 was found by halving the gap"
@@ -89,11 +89,11 @@ def test_the_first_line_says_which_question_was_answered(
 def test_ctrl_c_shows_the_rows_that_are_known(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In either form, and the signal goes on to the program's end with its exit code."""
+    """Ctrl-C prints the finished rows as text or JSON and aborts."""
     from qnnmem.verbs import sweep as verb
 
     class Broken:
-        """Compiles two points and is interrupted at the third."""
+        """A compiler that is interrupted at the third point."""
 
         def run(self, point: sweeps.SweepPoint) -> sweeps.SweepOutcome:
             if point["batch"] == 3:
@@ -107,7 +107,7 @@ def test_ctrl_c_shows_the_rows_that_are_known(
     words = (sliced(tmp_path / "m.onnx", "batch"), "--soc", "SM8650", "--vary", "batch=1,2,3,4")
     typed = ("sweep", *map(str, words), "--cache", str(tmp_path / "cache"))
     done = CliRunner().invoke(qnnmem, typed, standalone_mode=False)
-    assert isinstance(done.exception, click.Abort)  # what click makes of Ctrl-C
+    assert isinstance(done.exception, click.Abort)  # click turns Ctrl-C into Abort
     first, *rest = done.stdout.splitlines()
     assert first == "interrupted; so far, 2 of 2 settings fit SM8650"
     assert sum("12,345" in line for line in rest) == 2
@@ -118,7 +118,7 @@ def test_ctrl_c_shows_the_rows_that_are_known(
 
 
 def test_until_needs_a_search(tmp_path: Path) -> None:
-    """A table has no end to be asked for."""
+    """`--until` without --max is refused."""
     words = ("--soc", "SM8650", "--vary", "batch=1,2", "--until", "fits")
     done = run(sliced(tmp_path / "m.onnx", "batch"), *words)
     assert "needs --max" in str(done.exception)
@@ -127,10 +127,10 @@ def test_until_needs_a_search(tmp_path: Path) -> None:
 @pytest.mark.htp
 @pytest.mark.skipif(not has_library(), reason=f"the HTP library is not here; {INSTALL}")
 class TestRealLibrary:
-    """Compiles of a model that costs nothing to compile."""
+    """A real sweep over a model that compiles quickly."""
 
     def test_the_largest_batch_is_found_and_kept(self, tmp_path: Path) -> None:
-        """2047 MiB fit SM8350 and 2048 do not; asked again, nothing is compiled."""
+        """Batch 2047 is the largest that fits SM8350; a second run comes from the cache."""
         words = (
             *(
                 sliced(tmp_path / "m.onnx", "batch"),
@@ -150,7 +150,7 @@ class TestRealLibrary:
         assert all(row["from_cache"] for row in again["rows"])
 
     def test_the_json_obeys_its_schema(self, tmp_path: Path) -> None:
-        """A row that fits and one that does not; none that fits is exit code 1."""
+        """The JSON follows its schema; without a fitting row, the exit code is 1."""
         words = (
             sliced(tmp_path / "m.onnx", "batch"),
             "--soc",
@@ -165,7 +165,7 @@ class TestRealLibrary:
         assert run(*words, "--vary", "batch=3000").return_value == 1
 
     def test_a_name_that_the_model_does_not_have_is_said(self, tmp_path: Path) -> None:
-        """It would change nothing, row after row."""
+        """An axis that the model does not have is refused."""
         done = run(
             *(sliced(tmp_path / "m.onnx", "batch"), "--soc", "SM8350", "--vary", "bach=1"),
             *("--cache", tmp_path / "cache"),
@@ -176,7 +176,7 @@ class TestRealLibrary:
 def test_a_cluster_without_the_library_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Its workers are asked before anything is sent to them; that is exit code 3."""
+    """If cluster workers have no library, the sweep exits with 3 before sending work."""
     from concurrent.futures import ThreadPoolExecutor
 
     from qnnmem.errors import NoCompiler

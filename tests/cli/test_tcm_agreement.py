@@ -1,4 +1,4 @@
-"""TCM has one judge: `plan`, `prepare`, `inspect` and `net-run` give the same bytes and verdict."""
+"""TCM: `plan`, `prepare`, `inspect` and `net-run` give the same bytes and verdict."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SIZES = {"one": 1_200_000, "two": 1_100_000}
 
 
 class Said(NamedTuple):
-    """What a command says about the pool."""
+    """A command's statement about TCM."""
 
     need: int
     buffers: int
@@ -28,7 +28,7 @@ class Said(NamedTuple):
 
 
 def largest(size: int) -> onnx.ModelProto:
-    """Find the largest of so many bytes."""
+    """Return a model that gives the largest of this many bytes."""
     given = helper.make_tensor_value_info("x", onnx.TensorProto.UINT8, (size,))
     made = helper.make_tensor_value_info("y", onnx.TensorProto.UINT8, (1,))
     node = helper.make_node("ReduceMax", ["x"], ["y"], keepdims=1)
@@ -38,7 +38,7 @@ def largest(size: int) -> onnx.ModelProto:
 
 @pytest.fixture(scope="module")
 def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Give a folder with a binary of two graphs, their inputs, configs, and what prepare said."""
+    """Return a folder with a binary of two graphs, inputs, configs and the output of prepare."""
     folder = tmp_path_factory.mktemp("desk")
     for name, size in SIZES.items():
         onnx.save(largest(size), folder / f"{name}.onnx")
@@ -53,24 +53,24 @@ def desk(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def in_text(text: str) -> list[Said]:
-    """The TCM lines of `prepare` and `inspect`, in order."""
+    """Return the TCM lines of `prepare` and `inspect`, in order."""
     found = re.findall(r"^  TCM +([\d,]+) .*?, (fits|does not fit).*\((\d+) alloc", text, re.M)
     return [Said(int(n.replace(",", "")), int(count), fits == "fits") for n, fits, count in found]
 
 
 def in_json(values: dict[str, Any]) -> Said:
-    """The TCM account of a JSON output."""
+    """Return the TCM account of a JSON output."""
     assert (values["limit_bytes"], values["max_buffers"]) == (POOL, 32)
     return Said(values["need_bytes"], values["buffers"], values["fits"])
 
 
 def of_verdict(verdict: TcmVerdict) -> Said:
-    """The judge itself."""
+    """Return the statement of the TCM check itself."""
     return Said(verdict.need, verdict.buffers, verdict.fits)
 
 
 def net_run(desk: Path, lists: str, tmp_path: Path, *flags: str) -> Said:
-    """What a run in TCM takes of the pool, or would take."""
+    """Return the TCM that a run allocates, or would need."""
     words = [
         "--backend",
         "libQnnLpai.so",
@@ -100,7 +100,7 @@ def net_run(desk: Path, lists: str, tmp_path: Path, *flags: str) -> Said:
 
 
 def table(text: str) -> str:
-    """The rows of the account."""
+    """Return the rows of the TCM table."""
     return text.partition("in total  what\n")[2].partition("  what would change")[0]
 
 
@@ -128,7 +128,7 @@ def test_every_command_says_the_same(
 def test_a_run_rounds_to_the_alignment_of_its_platform(
     desk: Path, tmp_path: Path, alignment: str, align: int
 ) -> None:
-    """The account of a run that fails and of one that does not is made for its platform."""
+    """The TCM account of net-run rounds to the alignment of the chosen platform."""
     data = (desk / "two.bin").read_bytes()
     graphs, pair = unpack(data).graphs, TcmAlignment(align, align)
     both = of_verdict(judge_graphs(graphs, len(data), pair))
@@ -138,7 +138,7 @@ def test_a_run_rounds_to_the_alignment_of_its_platform(
 
 
 def test_the_headings_say_which_graphs_are_meant(desk: Path) -> None:
-    """All graphs together are judged under a heading of their own, once."""
+    """The verdict on all graphs together has its own heading, once."""
     for text in ((desk / "prepared.txt").read_text(), run("inspect", desk / "two.bin").output):
         assert text.count("all 2 graphs in one run\n  TCM ") == 1
 
@@ -146,7 +146,7 @@ def test_the_headings_say_which_graphs_are_meant(desk: Path) -> None:
 def test_a_binary_that_does_not_fit_is_judged_with_the_graphs_that_would_run(
     desk: Path, tmp_path: Path
 ) -> None:
-    """When not even the binary fits, the account counts the IO of the chosen graphs only."""
+    """If the binary alone exceeds TCM, the account counts the IO of the chosen graphs only."""
     weights = helper.make_tensor("w", onnx.TensorProto.UINT8, (POOL,), bytes(POOL), raw=True)
     index = helper.make_tensor_value_info("i", onnx.TensorProto.INT64, (1,))
     made = helper.make_tensor_value_info("y", onnx.TensorProto.UINT8, (1,))
@@ -171,7 +171,7 @@ def test_a_binary_that_does_not_fit_is_judged_with_the_graphs_that_would_run(
 def test_a_plan_is_judged_as_its_graph_with_the_constants_for_the_binary(
     desk: Path, align: int
 ) -> None:
-    """Text and JSON of `plan` have the numbers of the judge."""
+    """The TCM numbers of `plan`, in text and JSON, equal those of the TCM check."""
     words = ("plan", desk / "one.onnx", "--align", str(align))
     values = json.loads(run(*words, "--format", "json").output)
     graph = unpack((desk / "two.bin").read_bytes()).graphs[0]

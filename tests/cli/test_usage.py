@@ -1,4 +1,4 @@
-"""Mistakes in the arguments: one sentence each, with what was most likely meant."""
+"""Mistakes in arguments: one sentence each, with the likely intention."""
 
 from __future__ import annotations
 
@@ -71,22 +71,22 @@ VERBS = every_verb()
     ],
 )
 def test_a_mistake_is_one_sentence(words: str, said: str) -> None:
-    """It says what is wrong and what to type, and the exit code is 2."""
+    """A mistake exits with 2 and one sentence that says what to type."""
     done = run(*words.split())
     assert (sentence(done), exit_code(done), done.stdout) == (said, 2, "")
 
 
 def test_a_strange_word_is_quoted() -> None:
-    """What was typed cannot turn the sentence around or end its line."""
+    """A mistyped word is quoted in one printable line of less than 400 characters."""
     for word in ("a\nb", "\x1b[31mred", "x" * 5000, "--\u202ered", "--a\nb"):
         said = sentence(run(word))
         assert said.isprintable()
         assert len(said) < 400
 
 
-@pytest.mark.parametrize("words", sorted(VERBS.keys() - {"explain"}))  # for which -12 is a code
+@pytest.mark.parametrize("words", sorted(VERBS.keys() - {"explain"}))  # explain reads -12 as a code
 def test_every_verb_answers_its_own_mistakes(words: str) -> None:
-    """An unknown option is named together with the verb."""
+    """An unknown option is reported with its verb."""
     said = sentence(run(*words.split(), "--no-such-option-at-all"))
     missing = f"{words} has no option --no-such-option-at-all; "
     rest = said.removeprefix(f"{missing}`qnnmem {words} --help` lists all")
@@ -96,7 +96,7 @@ def test_every_verb_answers_its_own_mistakes(words: str) -> None:
 
 
 def test_every_choice_is_named_when_it_is_wrong() -> None:
-    """No verb has an option whose choices must be guessed."""
+    """An invalid choice is refused with all valid choices, for every verb."""
     for words, command in VERBS.items():
         for option in command.params:
             choices = getattr(option.type, "choices", ())
@@ -110,7 +110,7 @@ def test_every_choice_is_named_when_it_is_wrong() -> None:
 
 
 def test_files_must_be_named() -> None:
-    """A script whose variable is empty must not pass: no FILE is a mistake, not a wish for help."""
+    """A verb without FILE exits with 2, so that an empty script variable does not pass."""
     for name in ("plan", "fit", "lint", "doctor", "prepare", "place", "inspect", "footprint"):
         assert name in VERBS
         done = subprocess.run(
@@ -120,7 +120,7 @@ def test_files_must_be_named() -> None:
 
 
 def test_a_long_value_is_quoted_and_cut_in_the_message() -> None:
-    """Forty characters stand as they are."""
+    """A value over 40 characters is quoted and shortened in the message."""
 
     def said(value: str) -> str:
         return sentence(run("plan", "x", "--dim", f"N={value}", "--dim", "N=2"))
@@ -131,13 +131,13 @@ def test_a_long_value_is_quoted_and_cut_in_the_message() -> None:
 
 
 def test_a_list_may_repeat_what_looks_like_a_name() -> None:
-    """Only options that give names a value have one for each name."""
+    """An option without names may repeat a value that looks like `name=value`."""
     said = sentence(run("doctor", "x", "--kb", "a=1", "--kb", "a=2"))
     assert "two values" not in said
 
 
 def test_completion_refuses_no_repeated_option() -> None:
-    """The line is not finished yet."""
+    """Completion accepts a repeated option, as the line is unfinished."""
     context = click.Context(qnnmem, resilient_parsing=True)
     words = ["plan", "x", "--align", "1", "--align", "2"]
     name, command, rest = qnnmem.resolve_command(context, words)

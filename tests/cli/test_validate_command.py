@@ -1,4 +1,4 @@
-"""`qnnmem validate`: one model on the CPU and on HTP, or beside saved outputs."""
+"""`qnnmem validate`: one model on the CPU and on HTP, or against saved outputs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GIVEN = ("--dim", "N=1")
 
 
 def saved(folder: Path, wrong: float = 0.0) -> tuple[str, str, str, str]:
-    """Save two inputs and their outputs, the second off by `wrong`; give the options."""
+    """Save two inputs and their outputs, the second wrong by `wrong`; return the options."""
     session = import_onnxruntime().InferenceSession(MODEL.read_bytes())
     for number in range(2):
         x = np.random.default_rng(number).random((1, 4, 8, 8), "float32")
@@ -36,7 +36,7 @@ def saved(folder: Path, wrong: float = 0.0) -> tuple[str, str, str, str]:
 
 
 def test_saved_outputs_that_agree_leave_memory_as_the_question(tmp_path: Path) -> None:
-    """Exit code 0, and JSON by its schema."""
+    """Equal outputs exit with 0 and point to memory; the JSON follows its schema."""
     words = saved(tmp_path)
     done = run("validate", MODEL, *GIVEN, "--against", "cpu", *words)
     assert exit_code(done) == 0
@@ -48,7 +48,7 @@ def test_saved_outputs_that_agree_leave_memory_as_the_question(tmp_path: Path) -
 
 
 def test_the_first_tensor_that_differs_is_named(tmp_path: Path) -> None:
-    """Exit code 1: the graph before memory; a tolerance lets it pass."""
+    """Differing outputs exit with 1 and name the first tensor; --tolerance accepts them."""
     words = saved(tmp_path, wrong=5.0)
     done = run("validate", MODEL, *GIVEN, *words)
     assert exit_code(done) == 1
@@ -58,7 +58,7 @@ def test_the_first_tensor_that_differs_is_named(tmp_path: Path) -> None:
 
 
 def test_what_is_missing_is_a_sentence(tmp_path: Path) -> None:
-    """A SoC, inputs for outputs, as many of each, and a model."""
+    """Missing options and a truncated model exit with 2 and one sentence."""
     words = saved(tmp_path)
     for more, said in (
         ((), "choose a SoC"),
@@ -76,7 +76,7 @@ def test_what_is_missing_is_a_sentence(tmp_path: Path) -> None:
 
 
 def refused_model(folder: Path) -> Path:
-    """A model that the CPU runs and HTP does not take."""
+    """Return a model that the CPU runs and HTP rejects."""
     node = helper.make_node("Det", ["x"], ["y"])
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, [2, 4, 4])
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, [2])
@@ -91,7 +91,7 @@ def refused_model(folder: Path) -> Path:
 @pytest.mark.htp
 @pytest.mark.skipif(not has_library(), reason=f"the HTP library is not here; {INSTALL}")
 def test_htp_is_compared_tensor_by_tensor(tmp_path: Path) -> None:
-    """In the order of the graph; a tighter tolerance names the first; a refusal is an operator."""
+    """HTP is compared tensor by tensor in graph order; a rejected model points to the graph."""
     words = (*GIVEN, "--against", "cpu", "--soc", "SM8650", "--json")
     done = run("validate", MODEL, *words)
     values = json.loads(done.stdout)

@@ -1,4 +1,4 @@
-"""`--value` on the command line, and commands that are recommended: pasted, they work."""
+"""`--value` on the command line, and recommended commands that work when pasted."""
 
 import json
 import shlex
@@ -22,7 +22,7 @@ from qnnmem.htp.compile_cache import settings_of
 from qnnmem.loader.onnx.inputs import InputValue
 from qnnmem.options import parsers
 
-# A detector in small: a rate decides the branch, a window must be long enough, a state is kept.
+# A small detector: a rate selects the branch, the window has a minimum, a state is kept.
 DETECTOR = """
     <ir_version: 8, opset_import: ["" : 18]>
     g (float[1,?] input, float[1,?,4] state, int64 sr) => (float[1,4] output, float[1,1,4] stateN)
@@ -54,7 +54,7 @@ DETECTOR = """
 
 @pytest.fixture
 def detector(tmp_path: Path) -> Path:
-    """The model in a file whose name needs quotes."""
+    """Return a model file whose name needs quotes."""
     model = onnx.parser.parse_model(DETECTOR)
     random = numpy.random.default_rng(0)
     for name, array in (
@@ -79,7 +79,7 @@ def whole(*words: str | Path) -> subprocess.CompletedProcess[str]:
 
 
 def recommended(done: subprocess.CompletedProcess[str]) -> list[str]:
-    """The words of the command that a refusal says to try."""
+    """Return the words of the command that a refusal suggests."""
     line = next(line for line in done.stderr.splitlines() if line.startswith("try: "))
     words = shlex.split(line.removeprefix("try: "))
     assert words[0] == "qnnmem"
@@ -102,7 +102,7 @@ def recommended(done: subprocess.CompletedProcess[str]) -> list[str]:
     ],
 )
 def test_what_a_value_means(text: str, wanted: tuple[str, InputValue]) -> None:
-    """Numbers, several, true and false, files."""
+    """`--value` accepts numbers, lists, true and false, and files."""
     assert parsers.value(text) == wanted
     assert type(parsers.value(text)[1]) is type(wanted[1])
 
@@ -111,13 +111,13 @@ def test_what_a_value_means(text: str, wanted: tuple[str, InputValue]) -> None:
     "text", ["sr", "sr=", "=1", "sr=abc", "sr=1,,2", "sr=1_0", "sr=0x10", "a=٣"]
 )
 def test_what_is_no_value(text: str) -> None:
-    """One sentence with what a value looks like."""
+    """An invalid value is refused with the expected form."""
     with pytest.raises(UsageError, match=r"form input=value|has no value; write a number"):
         parsers.value(text)
 
 
 def test_every_verb_that_takes_shapes_takes_values() -> None:
-    """Whatever fixes a model fixes it everywhere."""
+    """Every verb with `--shape` also has `--value`."""
     for name, verb in Verbs().items():
         found = {option for item in _params(verb) for option in item.opts}
         assert ("--shape" in found) == ("--value" in found), name
@@ -129,19 +129,19 @@ def _params(command: click.Command) -> list[click.Parameter]:
 
 
 def test_the_recommended_command_works_and_keeps_what_was_asked(detector: Path) -> None:
-    """First contact: the model alone, then what the program says to try."""
+    """The command that the refusal suggests keeps all options and works."""
     done = whole("plan", detector, "--budget", "scratch=100", "--format=json")
     assert done.returncode == 2
     words = recommended(done)
     assert words[:5] == ["plan", str(detector), "--budget", "scratch=100", "--format=json"]
     assert "--value=sr=16000" in words
     again = whole(*words)
-    assert again.returncode == 1, again.stderr  # the budget still counts
+    assert again.returncode == 1, again.stderr  # the budget still applies
     assert json.loads(again.stdout)
 
 
 def test_a_size_that_does_not_fit_is_replaced_in_the_command(detector: Path) -> None:
-    """The wrong option goes, the others stay."""
+    """The suggested command replaces the wrong shape and keeps the other options."""
     done = whole(
         "plan", "--shape", "input=1x64", detector, "--shape=state=1x1x4", "--value", "sr=16000"
     )
@@ -152,7 +152,7 @@ def test_a_size_that_does_not_fit_is_replaced_in_the_command(detector: Path) -> 
 
 
 def test_a_planned_detector_has_one_branch(detector: Path) -> None:
-    """With its rate fixed the other branch costs nothing; without it the way out is told."""
+    """A fixed rate removes the other branch; without it, the refusal suggests a value."""
     done = run("plan", detector, *FIXED, "--value", "sr=16000", "--state", "state=stateN")
     assert exit_code(done) == 0, done.output
     assert "--value sr=16000" in done.output
@@ -165,7 +165,7 @@ def test_a_planned_detector_has_one_branch(detector: Path) -> None:
 def test_a_detector_is_prepared_with_its_state(
     detector: Path, tmp_path: Path, how: tuple[str, ...]
 ) -> None:
-    """The value is given once, though the model is read again after it was quantized."""
+    """A value given once also applies to the quantized model."""
     out = tmp_path / "d.bin"
     words = (*FIXED, "--value", "sr=16000", "--state", "state=stateN", *how)
     done = run("prepare", detector, *words, "-o", out)
@@ -175,7 +175,7 @@ def test_a_detector_is_prepared_with_its_state(
 
 
 def test_a_wrong_value_is_one_sentence(detector: Path) -> None:
-    """Names, types and files."""
+    """A wrong name, type, shape or file in `--value` is refused with one sentence."""
     for text, words in (
         ("Sr=1", "did you mean 'sr'?"),
         ("sr=1.5", "needs whole numbers (int64), not 1.5"),
@@ -188,7 +188,7 @@ def test_a_wrong_value_is_one_sentence(detector: Path) -> None:
 
 
 def test_a_model_with_a_value_is_compiled_as_a_copy(detector: Path, tmp_path: Path) -> None:
-    """HTP gets a file in which the input is a constant and one branch is left."""
+    """HTP compiles a copy in which the input is a constant and one branch remains."""
     shapes = {"input": (1, 576), "state": (1, 1, 4)}
     options = CompileOptions(shapes=shapes, values={"sr": 16000})
     source = model_source(detector, options, tmp_path)
@@ -198,7 +198,7 @@ def test_a_model_with_a_value_is_compiled_as_a_copy(detector: Path, tmp_path: Pa
 
 
 def test_results_of_a_sweep_differ_by_value(tmp_path: Path) -> None:
-    """Kept results are found again by what a value holds, not by the name of its file."""
+    """Sweep results are cached by the content of a value file, not by its name."""
     file = tmp_path / "v.npy"
     numpy.save(file, numpy.array(1))
     keys = [settings_of(CompileOptions(values={"v": value}))["value v"] for value in (1, 2, file)]
@@ -209,7 +209,7 @@ def test_results_of_a_sweep_differ_by_value(tmp_path: Path) -> None:
 
 
 def test_a_command_is_repeated_with_settings() -> None:
-    """Options of the same name and target are replaced, wherever and however they are written."""
+    """A new setting replaces options of the same name in any spelling."""
     words = ["plan", "a b.onnx", "--dim", "N=1", "--dim=M=2", "--shape", "x=1x2", "--seed", "3"]
     new = [Setting("dims", "N=5"), Setting("values", "sr=-1")]
     assert retry_command(words, new) == (
@@ -234,7 +234,7 @@ CANNOT = {
 def test_what_cannot_be_quantized_names_operator_node_and_way_out(
     tmp_path: Path, words: str
 ) -> None:
-    """Neither refusal recommends to quantize; the one after quantizing is not repeat this."""
+    """The refusal names operator and node, and does not suggest to quantize."""
     text = (
         '<ir_version: 8, opset_import: ["" : 18, "custom" : 1]> '
         "g (float[4] x, bool c, int64 n) => (float[4] y) <bool t = {1}> {"
@@ -246,14 +246,14 @@ def test_what_cannot_be_quantized_names_operator_node_and_way_out(
     for how in ((), ("--quantize", "int8")):
         done = run("prepare", path, *how, "-o", tmp_path / "m.bin")
         assert exit_code(done) == 2
-        # The quantizer gives nodes names that have none.
+        # The quantizer names nameless nodes.
         assert words in sentence(done).replace("'If_0'", "'y'").replace("'Loop_0'", "'y'")
         assert "--quantize" not in sentence(done)
     assert not (tmp_path / "m.bin").exists()
 
 
 def test_the_value_that_takes_an_if_away_lets_the_model_be_quantized(tmp_path: Path) -> None:
-    """What the refusal says to try works."""
+    """The suggested value removes the If, so that the model can be quantized."""
     path = tmp_path / "m.onnx"
     model = onnx.parser.parse_model(
         '<ir_version: 8, opset_import: ["" : 18]> g (float[4] x, bool c) => (float[4] y) {'

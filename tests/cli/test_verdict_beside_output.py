@@ -1,4 +1,4 @@
-"""With `-o` the answer is said on standard error, whatever the format of the file."""
+"""With `-o`, the verdict appears on standard error for every format of the file."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ MIB = 1 << 20
 
 @pytest.fixture
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Stand in a folder with something for each verb, good and bad."""
+    """Change to a folder with valid and invalid inputs for each verb."""
     monkeypatch.chdir(tmp_path)
     Path("list.csv").write_text(LIST)
     Path("good.json").write_text('{"lpai_backend": {"target_env": "arm"}}')
@@ -55,7 +55,7 @@ CASES = [
 def test_the_verdict_is_said_beside_the_file(
     words: Sequence[str], code: int | None, verdict: str, form: Sequence[str], here: Path
 ) -> None:
-    """`Wrote …` alone would let a build go on as if all were well."""
+    """Standard error holds `Wrote out` and the verdict, so that a build sees a failure."""
     if words[0] == "plan":
         form = ("--format", "json") if form else ()
     shown = run(*words)
@@ -70,11 +70,11 @@ def test_the_verdict_is_said_beside_the_file(
 
 
 def test_a_plan_that_was_not_asked_about_has_no_verdict(here: Path) -> None:
-    """Without a budget there is nothing to fail."""
+    """A plan without a budget prints no verdict."""
     assert run("plan", "list.csv", "-o", "out").stderr == "Wrote out\n"
 
 
 def test_what_cannot_be_written_has_no_verdict(here: Path) -> None:
-    """The sentence is about the file, not about the plan."""
+    """If the output cannot be written, no verdict is printed."""
     done = run("plan", "list.csv", "--capacity", "4", "-o", "missing/out")
     assert (exit_code(done), done.stderr) == (2, "")
