@@ -1,4 +1,4 @@
-"""Archives of logs as strangers send them: bug reports, results of CI, bombs and broken ones."""
+"""Untrusted archives of logs: bug reports, CI results, bombs and damaged files."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ LOGS: Files = (
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The working directory."""
+    """Change to an empty folder and return it."""
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
 
 def zipped(files: Files, method: int = zipfile.ZIP_DEFLATED) -> bytes:
-    """A zip archive of these files."""
+    """Return a zip archive of these files."""
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w", method) as one:
         for name, data in files:
@@ -59,7 +59,7 @@ def zipped(files: Files, method: int = zipfile.ZIP_DEFLATED) -> bytes:
 
 
 def tarred(files: Files, form: int = tarfile.PAX_FORMAT, **more: Any) -> bytes:
-    """A tar archive of these files; `more` is set in each header."""
+    """Return a tar archive of these files, with `more` set in each header."""
     made = io.BytesIO()
     with tarfile.open(fileobj=made, mode="w", format=form) as one:
         for name, data in files:
@@ -72,7 +72,7 @@ def tarred(files: Files, form: int = tarfile.PAX_FORMAT, **more: Any) -> bytes:
 
 
 def begun(files: Files, **more: Any) -> bytes:
-    """The same without the end of the archive."""
+    """Return a tar archive without its end marker."""
     data = tarred(files, **more)
     with tarfile.open(fileobj=io.BytesIO(data)) as one:
         one.getmembers()
@@ -80,7 +80,7 @@ def begun(files: Files, **more: Any) -> bytes:
 
 
 def zstd(data: bytes) -> bytes:
-    """The same bytes for those who have that package."""
+    """Return the data compressed as zstd; skip without the package."""
     name = "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
     return bytes(pytest.importorskip(name).compress(data))
 
@@ -102,17 +102,17 @@ FORMS: dict[str, Callable[[Files], bytes]] = {
 
 
 def halves(data: bytes) -> tuple[bytes, bytes]:
-    """The two halves of some bytes."""
+    """Return the two halves of some bytes."""
     return data[: len(data) // 2], data[len(data) // 2 :]
 
 
 def parts(*names: str) -> list[str]:
-    """Every log that would be read."""
+    """Return the name of every log that would be read."""
     return [part for stream in find_streams(names) for part in stream.parts]
 
 
 def read(name: str) -> bytes:
-    """The bytes of a log."""
+    """Return the bytes of a log."""
     part, got = open_part(name), b""
     view = memoryview(bytearray(1000))
     while count := part.readinto(view):
@@ -122,7 +122,7 @@ def read(name: str) -> bytes:
 
 
 def answer(*words: str) -> Any:
-    """What is said as JSON, but for the time that it took."""
+    """Return the JSON answer without its duration."""
     done = json.loads(doctor(*words, "--json").output)
     del done["stats"]["seconds"]
     return done
@@ -130,7 +130,7 @@ def answer(*words: str) -> Any:
 
 @pytest.mark.parametrize("form", FORMS)
 def test_the_logs_in_an_archive_are_read_as_those_of_a_folder(form: str, here: Path) -> None:
-    """The same answer, whatever packed them and whoever reads; nothing is left on disk."""
+    """Logs in an archive give the same answer as in a folder, and no file is left on disk."""
     for name, data in LOGS:
         (here / "folder" / name).parent.mkdir(parents=True, exist_ok=True)
         (here / "folder" / name).write_bytes(data)
@@ -145,7 +145,7 @@ def test_the_logs_in_an_archive_are_read_as_those_of_a_folder(form: str, here: P
 
 
 def test_every_form_of_report_and_a_name_from_it(here: Path) -> None:
-    """A place that is shown can be given back; notes say what is left out."""
+    """The name of a member that a report prints can be passed as an argument."""
     (here / "a.zip").write_bytes(zipped(LOGS))
     for form in ("markdown", "sarif"):
         assert "b.log" in doctor("a.zip", "--format", form).output
@@ -162,7 +162,7 @@ def test_every_form_of_report_and_a_name_from_it(here: Path) -> None:
 
 
 def test_archives_in_a_folder_are_read_too(here: Path) -> None:
-    """As results of a test farm lie there; what is named so and is no archive is no log."""
+    """Archives in a folder are read; one that is damaged or without logs counts as skipped."""
     (here / "farm").mkdir()
     (here / "farm" / "one.zip").write_bytes(zipped(LOGS))
     (here / "farm" / "two.tgz").write_bytes(gzip.compress(tarred(LOGS)))
@@ -180,7 +180,7 @@ def test_archives_in_a_folder_are_read_too(here: Path) -> None:
 def test_files_of_a_folder_and_of_its_archives_are_counted(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A folder of archives is no way around the limit."""
+    """Files inside archives count for the limit of files in a folder."""
     (here / "farm").mkdir()
     (here / "farm" / "one.zip").write_bytes(zipped(LOGS))
     monkeypatch.setattr(source, "_MAX_FILES", 2)
@@ -192,7 +192,7 @@ def test_files_of_a_folder_and_of_its_archives_are_counted(
 
 @pytest.mark.parametrize("form", ["a.zip", "a.tar", "a.tar.gz"])
 def test_rotated_files_in_an_archive_are_one_log(form: str, here: Path) -> None:
-    """In whatever order they stand; the name of the archive has no part in it."""
+    """Rotated files in an archive are one log, without joining two archives."""
     files = [("cat", b"3\n"), ("cat.2", b"1\n"), ("other", b"x\n"), ("cat.1", b"2\n")]
     for number in (1, 2):
         (here / f"run.00{number}.{form}").write_bytes(FORMS[form](files))
@@ -206,7 +206,7 @@ def test_rotated_files_in_an_archive_are_one_log(form: str, here: Path) -> None:
 def test_a_packed_tar_is_not_read_from_its_start_for_ever(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where rotated files would cost too many passes, each is a log of its own."""
+    """If joining rotated files would need too many passes, each file is a log of its own."""
     files = [(f"cat.{number}", bytes(2000)) for number in range(1, 60)]
     (here / "a.tgz").write_bytes(gzip.compress(tarred(files)))
     (here / "a.tar").write_bytes(tarred(files))
@@ -221,7 +221,7 @@ def test_a_packed_tar_is_not_read_from_its_start_for_ever(
 
 
 def test_members_in_order_cost_one_pass(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """And one for the list; threads do not meet in it."""
+    """Members read in order need one pass over the archive, and a thread has its own pass."""
     files = [
         (f"{number}.log", random.Random(number).randbytes(2500).hex().encode())  # noqa: S311
         for number in range(40)
@@ -251,7 +251,7 @@ def test_members_in_order_cost_one_pass(here: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_a_log_in_an_archive_may_be_packed_or_wrapped(here: Path) -> None:
-    """As those of a folder."""
+    """A log in an archive may be compressed, JSON or UTF-16."""
     wrapped = json.dumps({"level": "error", "message": FAILING.decode().strip()}).encode() + b"\n"
     files = [("a.log.gz", gzip.compress(FAILING)), ("j.jsonl", wrapped), ("w", utf16())]
     for form in ("a.zip", "a.tar", "a.tar.gz"):
@@ -262,7 +262,7 @@ def test_a_log_in_an_archive_may_be_packed_or_wrapped(here: Path) -> None:
 
 
 def utf16() -> bytes:
-    """The failure as Windows writes it."""
+    """Return the failure in UTF-16, as Windows writes it."""
     return FAILING.decode().encode("utf-16")
 
 
@@ -281,7 +281,7 @@ def utf16() -> bytes:
 def test_what_is_no_file_in_a_tar_is_said(
     entry: dict[str, Any], why: str, code: int, here: Path
 ) -> None:
-    """As in a folder; a member that may be a log and is not read makes nothing healthy."""
+    """Links, devices and pipes in a tar are noted; unsupported members give exit code 2."""
     data = begun([("odd.log", b"")], **entry) + tarred([("good.log", HEALTHY)])
     (here / "a.tar").write_bytes(data)
     done = doctor("a.tar")
@@ -290,7 +290,7 @@ def test_what_is_no_file_in_a_tar_is_said(
 
 
 def changed(data: bytes, place: int, value: bytes, mark: bytes = b"PK\x01\x02") -> bytes:
-    """A zip archive with other bytes in its first header after a mark."""
+    """Return a zip archive with other bytes in its first header after a mark."""
     at = data.index(mark) + place
     return data[:at] + value + data[at + len(value) :]
 
@@ -308,7 +308,7 @@ def changed(data: bytes, place: int, value: bytes, mark: bytes = b"PK\x01\x02") 
 def test_what_is_not_read_of_a_zip_is_said(
     place: int, value: bytes, why: str, code: int, here: Path
 ) -> None:
-    """The same for what only zip archives have."""
+    """Encrypted, unsupported and oversized zip members are noted and give exit code 2."""
     data = zipped([("odd.log", HEALTHY), ("good.log", HEALTHY)])
     (here / "a.zip").write_bytes(changed(data, place, value))
     done = doctor("a.zip")
@@ -319,7 +319,7 @@ def test_what_is_not_read_of_a_zip_is_said(
 
 @pytest.mark.parametrize("form", ["a.zip", "a.tar", "a.tar.gz"])
 def test_an_archive_in_an_archive_is_left_out_and_said(form: str, here: Path) -> None:
-    """Nobody may call the rest healthy; the windows in a bug report are no logs."""
+    """An archive inside an archive is skipped with exit code 2, except for visible_windows.zip."""
     files = [("a.log", HEALTHY), ("visible_windows.zip", b"x")]
     (here / form).write_bytes(FORMS[form](files))
     assert exit_code(doctor(form)) == 0
@@ -345,7 +345,7 @@ def test_an_archive_in_an_archive_is_left_out_and_said(form: str, here: Path) ->
     ],
 )
 def test_names_of_members_are_only_shown(form: str, name: str, here: Path) -> None:
-    """None is a path, a URL or a control character; the log is read all the same."""
+    """Member names are never used as paths or URLs, and control characters are replaced."""
     (here / form).write_bytes(FORMS[form]([(name, FAILING)]))
     (part,) = parts(form)
     assert part.isprintable()
@@ -359,7 +359,7 @@ def test_names_of_members_are_only_shown(form: str, name: str, here: Path) -> No
 
 @pytest.mark.parametrize("form", ["a.zip", "a.tar", "a.tar.gz"])
 def test_of_two_members_of_one_name_the_last_counts(form: str, here: Path) -> None:
-    """As it does when an archive is unpacked, and nobody calls the other healthy."""
+    """Of two members with the same name, the last is read, and the exit code is 2."""
     files = [("a.log", FAILING), ("b.log", HEALTHY), ("a.log", HEALTHY * 2)]
     with pytest.warns(UserWarning, match="Duplicate") if form == "a.zip" else nullcontext():
         (here / form).write_bytes(FORMS[form](files))
@@ -370,7 +370,7 @@ def test_of_two_members_of_one_name_the_last_counts(form: str, here: Path) -> No
 
 
 def test_a_zip_that_breaks_off_is_one_sentence(here: Path) -> None:
-    """Alone; beside others it is a note."""
+    """A truncated zip exits with 2 and one sentence, or with a note beside other logs."""
     data = zipped(LOGS)
     for length in (10, 50, len(data) - 30):
         (here / "cut.zip").write_bytes(data[:length])
@@ -385,7 +385,7 @@ def test_a_zip_that_breaks_off_is_one_sentence(here: Path) -> None:
 
 @pytest.mark.parametrize("form", ["a.tar", "a.tar.gz", "a.tar.xz"])
 def test_what_came_before_a_tar_breaks_off_counts(form: str, here: Path) -> None:
-    """And the rest may have held a failure."""
+    """A truncated tar gives the logs before the break, with a note and exit code 2."""
     noise = random.Random(1).randbytes(60_000).hex().encode()  # noqa: S311
     files = [("a.log", HEALTHY), ("b.log", HEALTHY + noise), ("c.log", HEALTHY)]
     data = FORMS[form](files)
@@ -400,7 +400,7 @@ def test_what_came_before_a_tar_breaks_off_counts(form: str, here: Path) -> None
 
 
 def test_damaged_members_are_said(here: Path) -> None:
-    """By their checksum, or where their data cannot be unpacked."""
+    """A wrong checksum or an unreadable member is noted."""
     data = zipped([("a.log", HEALTHY * 9)], zipfile.ZIP_STORED)
     (here / "a.zip").write_bytes(data.replace(b"well", b"fine", 1))
     done = doctor("a.zip")
@@ -417,7 +417,7 @@ def test_damaged_members_are_said(here: Path) -> None:
 
 
 def test_a_tar_without_an_end_is_not_whole(here: Path) -> None:
-    """Whoever cut it there cut off what came behind."""
+    """A tar without its end marker is reported as truncated."""
     data = tarred([("a.log", HEALTHY)])
     (here / "a.tar").write_bytes(data[:1024])
     done = doctor("a.tar")
@@ -438,7 +438,7 @@ def test_a_tar_without_an_end_is_not_whole(here: Path) -> None:
     ],
 )
 def test_a_header_that_is_none_ends_the_list(head: bytes, here: Path) -> None:
-    """Lengths are checked; what came before counts."""
+    """An invalid pax header ends the list; the members before it are read."""
     more = tarred([("x", head)], type=b"x")[:1024]
     data = tarred([("a.log", HEALTHY)])[:1024] + more + tarred([("b.log", FAILING)])
     (here / "a.tar").write_bytes(data)
@@ -447,7 +447,7 @@ def test_a_header_that_is_none_ends_the_list(head: bytes, here: Path) -> None:
 
 
 def header(name: bytes, size: bytes, kind: bytes = b"0") -> bytes:
-    """A header of a tar with any size."""
+    """Return a tar header with any size field."""
     block = bytearray(512)
     block[: len(name)], block[124 : 124 + len(size)] = name, size
     block[156:157], block[257:263], block[148:156] = kind, b"ustar\0", b" " * 8
@@ -461,7 +461,7 @@ def header(name: bytes, size: bytes, kind: bytes = b"0") -> bytes:
 def test_a_size_is_not_believed(
     size: bytes, kind: bytes, pack: Callable[[bytes], bytes], here: Path
 ) -> None:
-    """Neither is so much allocated, nor does anything go back or on for ever."""
+    """A wrong size field causes no large allocation and no endless loop, and exits with 2."""
     first = tarred([("a.log", HEALTHY)])[:1024]
     (here / "a.tar").write_bytes(pack(first + header(b"b.log", size, kind) + bytes(512)))
     done = doctor("a.tar")
@@ -470,14 +470,14 @@ def test_a_size_is_not_believed(
 
 
 def test_a_chain_of_headers_is_no_recursion(here: Path) -> None:
-    """Each says more about the next member, and costs what it takes."""
+    """A chain of 20,000 extension headers is read without recursion."""
     more = tarred([("x", b"name.log\0")], type=b"L")[:1024]
     (here / "a.tgz").write_bytes(gzip.compress(more * 20_000 + tarred([("a.log", HEALTHY)])))
     assert parts("a.tgz") == ["a.tgz: name.log"]
 
 
 def test_a_header_made_to_be_slow_is_not(here: Path) -> None:
-    """Records are looked at once: a million bytes of them take no time to speak of."""
+    """A pax header of a million bytes is parsed in linear time."""
     records = b"5 aa\n" * 190_000 + b"11 path=zz\n"
     head = header(b"x", b"%o" % len(records), b"x") + records + bytes(-len(records) % 512)
     data = head + tarred([("a.log", HEALTHY)])
@@ -486,7 +486,7 @@ def test_a_header_made_to_be_slow_is_not(here: Path) -> None:
 
 
 def test_members_and_names_are_bounded(here: Path) -> None:
-    """As many as allowed are read, one more is refused, in one sentence."""
+    """Archives over the limit of members or of name bytes are refused in one sentence."""
     for form, letters in (("a.zip", 100), ("a.tar", 20), ("a.tar.gz", 20)):
         (here / form).write_bytes(FORMS[form](LOGS))
         with bounded(archive, "MAX_MEMBERS", 3):
@@ -500,7 +500,7 @@ def test_members_and_names_are_bounded(here: Path) -> None:
 
 @contextmanager
 def bounded(module: Any, name: str, limit: int) -> Iterator[None]:
-    """Another limit, which what was listed before does not know."""
+    """Set another limit and clear the cached lists."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, name, limit)
         archive._contents.cache_clear()
@@ -509,7 +509,7 @@ def bounded(module: Any, name: str, limit: int) -> Iterator[None]:
 
 
 def test_a_long_list_is_refused_before_it_is_read(here: Path) -> None:
-    """Its length stands in the file, and is all that is looked at."""
+    """The length of a zip's list is checked before the list is read."""
     data = zipped([("a" * 60_000 + ".log", b"") for _ in range(1)])
     end = data.index(b"PK\x05\x06")
     size = struct.pack("<I", 64 << 20)
@@ -519,7 +519,7 @@ def test_a_long_list_is_refused_before_it_is_read(here: Path) -> None:
 
 
 def test_bombs_are_refused(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One member, many that share their bytes, a tar, and one packing in the other."""
+    """Decompression bombs are refused: one member, overlapping members, a tar, double gzip."""
     monkeypatch.setattr(unpack, "BOMB_BYTES", 1 << 20)
     zeros = bytes(8 << 20)
     (here / "a.zip").write_bytes(zipped([("a.log", zeros)]))
@@ -538,7 +538,7 @@ def test_bombs_are_refused(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def overlapping(count: int) -> bytes:
-    """A zip archive whose members are all the same bytes of it."""
+    """Return a zip archive whose members share the same bytes."""
     data = zipped([("a.log", b"a line of a log\n" * 8000)])
     start, end = data.index(b"PK\x01\x02"), data.index(b"PK\x05\x06")
     entry = data[start:end]
@@ -549,7 +549,7 @@ def overlapping(count: int) -> bytes:
 
 
 def test_so_many_bytes_and_no_more(here: Path) -> None:
-    """However well they are packed."""
+    """An archive that unpacks to more than the limit is refused, however small it is."""
     for form, limit in (("a.zip", 100), ("a.tar.gz", 2000)):
         (here / form).write_bytes(FORMS[form](LOGS))
         with bounded(tar, "MAX_UNPACKED", limit):
@@ -558,7 +558,7 @@ def test_so_many_bytes_and_no_more(here: Path) -> None:
 
 @pytest.mark.parametrize("form", ["a.zip", "a.tar", "a.tar.gz"])
 def test_an_archive_on_standard_input_is_one_sentence(form: str, here: Path) -> None:
-    """It is read from its file, which is there to go back and forth in."""
+    """An archive on standard input is refused, since reading archives needs seeking."""
     (here / form).write_bytes(FORMS[form](LOGS))
     command = [sys.executable, "-m", "qnnmem", "doctor", "-"]
     with (here / form).open("rb") as file:
@@ -568,7 +568,7 @@ def test_an_archive_on_standard_input_is_one_sentence(form: str, here: Path) -> 
 
 
 def test_an_archive_behind_a_url_is_one_sentence() -> None:
-    """The same."""
+    """An archive behind a URL is refused."""
     fsspec = pytest.importorskip("fsspec")
     for form in ("a.zip", "a.tar.gz"):
         with fsspec.open(f"memory://logs/{form}", "wb") as file:
@@ -581,7 +581,7 @@ def test_an_archive_behind_a_url_is_one_sentence() -> None:
 
 
 def test_an_archive_does_not_grow(here: Path) -> None:
-    """So it is not followed, with one log in it or with many."""
+    """An archive cannot be followed, with one log or with several."""
     (here / "one.zip").write_bytes(zipped(LOGS[:1]))
     (here / "two.zip").write_bytes(zipped(LOGS))
     why = "a compressed log does not grow; read it without --follow"
@@ -590,7 +590,7 @@ def test_an_archive_does_not_grow(here: Path) -> None:
 
 
 def test_an_empty_archive_holds_no_log(here: Path) -> None:
-    """One sentence; beside others it is nothing."""
+    """An empty archive is refused with one sentence."""
     (here / "a.zip").write_bytes(zipped([]))
     (here / "b.tar").write_bytes(b"".join((tarred([("d", b"")], type=b"5")[:512], bytes(1024))))
     assert sentence(doctor("a.zip")) == "no log in a.zip"
@@ -598,7 +598,7 @@ def test_an_empty_archive_holds_no_log(here: Path) -> None:
 
 
 def test_a_log_besides_models_is_read(here: Path) -> None:
-    """What a zip archive is taken for by its first names does not hide it."""
+    """A zip that also holds a model is read for its logs; NumPy arrays are refused."""
     (here / "a.zip").write_bytes(zipped([("model.tflite", b"x"), ("fail.log", FAILING)]))
     assert exit_code(doctor("a.zip")) == 1
     (here / "a.npz").write_bytes(zipped([("x.npy", b"x")]))
@@ -606,7 +606,7 @@ def test_a_log_besides_models_is_read(here: Path) -> None:
 
 
 def test_names_of_files_and_of_members_are_told_apart(here: Path) -> None:
-    """A file of such a name is a file; what is no archive has no members."""
+    """A file named like an archive member is read as a file."""
     (here / "a.zip").write_bytes(zipped(LOGS))
     (here / "a.zip: logs").mkdir()
     (here / "a.zip: logs/a.log").write_bytes(FAILING)
@@ -620,7 +620,7 @@ def test_names_of_files_and_of_members_are_told_apart(here: Path) -> None:
 
 
 def test_an_archive_that_changes_is_listed_again(here: Path) -> None:
-    """What was found and is gone is one sentence."""
+    """A changed archive is listed again, and a vanished member is reported."""
     (here / "a.zip").write_bytes(zipped(LOGS))
     name = parts("a.zip")[0]
     (here / "a.zip").write_bytes(zipped(LOGS[1:]))
@@ -634,7 +634,7 @@ def test_an_archive_that_changes_is_listed_again(here: Path) -> None:
 
 
 def test_what_gnu_tar_and_zip_write_is_read(here: Path) -> None:
-    """Long names, several formats, and a zip that was written to a pipe."""
+    """Archives of GNU tar with long names are read."""
     name = Path("d" * 120, "n" * 120 + ".log")
     (here / name.parent).mkdir()
     (here / name).write_bytes(FAILING * 300)
@@ -645,7 +645,7 @@ def test_what_gnu_tar_and_zip_write_is_read(here: Path) -> None:
 
 
 def test_a_zip_of_the_large_kind_is_read(here: Path) -> None:
-    """With sizes of eight bytes, behind other bytes, and with the sizes behind the data."""
+    """A zip64 archive and a zip written to a pipe are read."""
     made = io.BytesIO()
     with (
         zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as one,
@@ -672,7 +672,7 @@ def test_a_zip_of_the_large_kind_is_read(here: Path) -> None:
 
 @pytest.mark.parametrize(("logs", "last"), [(20, []), (25, ["no QNN lines in 5 more files"])])
 def test_logs_of_other_things_are_counted_after_the_first(logs: int, last: list[str]) -> None:
-    """A bug report holds thousands of files that are no logs of QNN."""
+    """Of many logs without QNN lines, 20 are named and the others are counted."""
     diagnosis = Diagnosis(built_in())
     for number in range(logs):
         diagnosis.close_log(f"{number}.log", ours=False, look="plain text", unclear=False)
@@ -683,7 +683,7 @@ def test_logs_of_other_things_are_counted_after_the_first(logs: int, last: list[
 
 
 def test_values_of_archives_do_not_change() -> None:
-    """What was listed stays what it was."""
+    """The types of members and contents are frozen."""
     for kind in (archive.Member, archive.Contents, tar.TarMember):
         assert kind.__struct_config__.frozen
     assert member.MemberFile.__doc__
@@ -691,7 +691,7 @@ def test_values_of_archives_do_not_change() -> None:
 
 @pytest.mark.parametrize("form", ["a.zip", "a.tar", "a.tar.gz"])
 def test_a_member_without_a_name_is_read(form: str, here: Path) -> None:
-    """Under a name that shows that there is none."""
+    """A member without a name is read under a replacement character."""
     data = zipped([("Z.log", FAILING)]).replace(b"Z.log", b"\0.log")
     (here / form).write_bytes(data if form == "a.zip" else FORMS[form]([("", FAILING)]))
     assert exit_code(doctor(form)) == 1
@@ -699,18 +699,18 @@ def test_a_member_without_a_name_is_read(form: str, here: Path) -> None:
 
 
 def test_files_of_broken_members_are_closed(here: Path) -> None:
-    """Also where the first bytes cannot be unpacked."""
+    """A member that cannot be unpacked closes its file."""
     data = zipped([("a.log", HEALTHY * 9)])
     start = data.index(b"a.log") + 5
     (here / "a.zip").write_bytes(data[:start] + b"\xff" * 8 + data[start + 8 :])
     (name,) = parts("a.zip")
     with pytest.raises(LoadError, match="cannot be read: "):
         open_part(name)
-    gc.collect()  # which tells of files that are open, and warnings are errors here
+    gc.collect()  # unclosed files raise warnings, which are errors here
 
 
 def test_a_reader_that_broke_is_not_used_again() -> None:
-    """What it would give for the next member is of another place."""
+    """A tar reader that failed is not reused, as its position is lost."""
     packed = gzip.compress(tarred([("a.log", HEALTHY * 99), ("b.log", HEALTHY)]))
     reader = tar.PackedTar("a.tgz", io.BytesIO(packed[:-20]), "gzip")
     with pytest.raises(EOFError):

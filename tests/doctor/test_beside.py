@@ -1,4 +1,4 @@
-"""What stands beside a failed call: its code, also in the line below, and the cause in words."""
+"""Text beside a failed call: its code, also on the next line, and a cause in words."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ FORMS = ("{}", "Error code: {}", "Error code {}", "err={}", "({})")
 
 @pytest.mark.parametrize(("name", "code"), list(product(NAMES, CODES)))
 def test_founding_names_with_a_code(name: str, code: str) -> None:
-    """However it is written, in the same line or alone in the next, it is memory at this stage."""
+    """A founding name with the code 1002, in any spelling and place, is memory at its stage."""
     for word, form, between in product(("failed", "returned error"), FORMS, (" ", "\n")):
         text = f"{name} {word}{between}{form.format(code)}\n"
         found = incidents(text.encode(), built_in())
@@ -45,7 +45,7 @@ def test_founding_names_with_a_code(name: str, code: str) -> None:
     ],
 )
 def test_code_at_end(text: bytes, code: int | None) -> None:
-    """A number that is known as a code, and stands where codes do."""
+    """A known code in the position of a code is read from the end of a line."""
     assert code_at_end(text) == code
 
 
@@ -64,7 +64,7 @@ def test_code_at_end(text: bytes, code: int | None) -> None:
     ],
 )
 def test_code_alone(text: bytes, code: int | None) -> None:
-    """Nothing else is in the line."""
+    """A code is read from a line only if the line holds nothing else."""
     assert code_alone(text) == code
 
 
@@ -76,7 +76,7 @@ def test_code_alone(text: bytes, code: int | None) -> None:
         (
             "eNPU TCM allocation failed, requested 65536",
             "named-lpai-tcm",
-            {"needed_bytes": 65536, "size_bytes": 2035712},  # that of the pool is documented
+            {"needed_bytes": 65536, "size_bytes": 2035712},  # the documented size of the pool
         ),
         (
             "LPAI: persistent buffer too small: need 8 KB, got 4096",
@@ -91,13 +91,13 @@ def test_code_alone(text: bytes, code: int | None) -> None:
     ],
 )
 def test_lpai_in_words(text: str, entry: str, numbers: dict[str, int]) -> None:
-    """A line of LPAI is about LPAI, with the sizes that it states."""
+    """A line that names LPAI gives an LPAI entry with the sizes it states."""
     (found,) = incidents(f"{text}\n".encode(), built_in())
     assert (found.entry, found.quantities) == (entry, numbers)
 
 
 def test_a_mapping_names_no_cause_for_sure() -> None:
-    """Hundreds of megabytes: the side, or a cause with low confidence; two gigabytes: the cause."""
+    """A failed mapping of 2 GB decides the cause; 800 MB gives it with low confidence."""
     line = "<E> fastrpc memory map for fd: 9 with length: {} failed with error: 0x1\n"
     said = [
         (one.verdict, one.confidence)

@@ -1,4 +1,4 @@
-"""What is kept between runs: found by content, never trusted, never needed."""
+"""The cache between runs: found by content, checked, and optional."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ NOTE = "## Camera one\n\n### Typical Logs\n- boardcam: cdsp busy, owner camera\n
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A small base of ours, and the folder in which it is kept."""
+    """Set up a small built-in base and return the cache folder."""
     (tmp_path / "ours").mkdir()
     (tmp_path / "ours" / "ours.md").write_text(NOTE.replace("camera", "sensor"))
     monkeypatch.setattr(knowledge, "BUILT_IN", tmp_path / "ours")
@@ -31,7 +31,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def folder(name: str, text: str) -> Path:
-    """A folder of one note, as old as every other."""
+    """Write a folder with one note of a fixed age and return its path."""
     path = Path(name)
     path.mkdir(parents=True, exist_ok=True)
     (path / "note.md").write_text(text)
@@ -40,12 +40,12 @@ def folder(name: str, text: str) -> Path:
 
 
 def titles(*paths: Path) -> list[str]:
-    """What a base knows, its own entries first."""
+    """Return the titles of a base, the user's own entries first."""
     return [entry.title for entry in knowledge._with_own(paths).entries]
 
 
 def test_folders_of_equal_size_and_time_are_two(here: Path) -> None:
-    """Also under one name: the bytes decide."""
+    """Notes with equal size, time and name but other bytes are cached separately."""
     assert titles(folder("kb", NOTE))[0] == "Camera one"
     assert titles(folder("kb", NOTE.replace("one", "two")))[0] == "Camera two"
     assert titles(folder("kb", NOTE))[0] == "Camera one"
@@ -53,7 +53,7 @@ def test_folders_of_equal_size_and_time_are_two(here: Path) -> None:
 
 
 def test_the_name_is_made_of_every_fact() -> None:
-    """Names of files, where one file ends, and which folder comes first."""
+    """The cache key covers file names, file boundaries and the order of folders."""
     one, two = folder("a", NOTE), folder("b", NOTE.replace("one", "two"))
     (folder("c", NOTE) / "note.md").rename("c/other.md")
     keys = {
@@ -66,7 +66,7 @@ def test_the_name_is_made_of_every_fact() -> None:
 
 
 def test_a_base_of_ours_that_changes_is_noticed(tmp_path: Path) -> None:
-    """Though its size and its time are what they were."""
+    """A change of the built-in base is noticed, even with the same size and time."""
     file = tmp_path / "ours" / "ours.md"
     before, state = titles(), file.stat()
     file.write_text(file.read_text().replace("one", "two"))
@@ -75,43 +75,43 @@ def test_a_base_of_ours_that_changes_is_noticed(tmp_path: Path) -> None:
 
 
 def kept(here: Path) -> Path:
-    """The one file that is kept."""
+    """Return the only cached file."""
     (found,) = here.glob("kb-*")
     return found
 
 
 def valid_lie(path: Path) -> None:
-    """JSON of the right shape that says something else."""
+    """Write valid JSON with wrong content."""
     packed = knowledge.unpack(path.read_bytes()[32:])
     lie = msgspec.structs.replace(packed, by_sign={"x": [99_999]}, entries=(), regexes=["("])
     path.write_bytes(path.read_bytes()[:32] + msgspec.json.encode(lie))
 
 
 def other_name(path: Path) -> None:
-    """A sound file under the name of another."""
+    """Write a valid cached file under another file's name."""
     cache.keep("kb-other.json", b"{}")
     (path.parent / "kb-other.json").replace(path)
 
 
 def replaced(path: Path, data: bytes) -> None:
-    """Other bytes."""
+    """Write other bytes."""
     path.write_bytes(data)
 
 
 def linked(path: Path) -> None:
-    """The right bytes behind a link."""
+    """Replace the file by a link to the right bytes."""
     path.rename("moved")
     path.symlink_to(Path("moved").absolute())
 
 
 def piped(path: Path) -> None:
-    """A pipe in its place."""
+    """Replace the file by a pipe."""
     path.unlink()
     os.mkfifo(path)
 
 
 def foldered(path: Path) -> None:
-    """A folder in its place."""
+    """Replace the file by a folder."""
     path.unlink()
     path.mkdir()
 
@@ -135,7 +135,7 @@ def foldered(path: Path) -> None:
     ids=range(12),
 )
 def test_a_damaged_file_counts_as_none(here: Path, damage: object) -> None:
-    """The answer is that of an empty cache, and the file is made anew where that can be."""
+    """A damaged cached file is ignored and written again if possible."""
     before = titles()
     path = kept(here)
     assert callable(damage)
@@ -146,7 +146,7 @@ def test_a_damaged_file_counts_as_none(here: Path, damage: object) -> None:
 
 
 def test_what_another_user_wrote_is_not_read(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A shared folder for caches is no way in."""
+    """A cached file of another user is not read."""
     titles()
     name = kept(here).name
     assert cache.load(name) is not None
@@ -155,7 +155,7 @@ def test_what_another_user_wrote_is_not_read(here: Path, monkeypatch: pytest.Mon
 
 
 def test_a_large_file_is_not_read(tmp_path: Path) -> None:
-    """At the limit it is."""
+    """A cached file over the size limit is not read."""
     path = tmp_path / "kept"
     path.write_bytes(b"abcd")
     assert read_kept(path, 4) == b"abcd"
@@ -165,7 +165,7 @@ def test_a_large_file_is_not_read(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("state", ["file", "full", "read-only"])
 def test_no_cache_is_no_matter(here: Path, monkeypatch: pytest.MonkeyPatch, state: str) -> None:
-    """A file where the folder should be, a full disk, a folder that takes nothing."""
+    """The doctor works with an unusable cache folder or a full disk."""
     if state == "file":
         here.parent.write_text("")
     elif state == "full":
@@ -181,12 +181,12 @@ def test_no_cache_is_no_matter(here: Path, monkeypatch: pytest.MonkeyPatch, stat
 
 
 def no_space(*_values: object, **_more: object) -> None:
-    """As the system says it."""
+    """Raise a disk-full error."""
     raise OSError(28, "No space left on device")
 
 
 def test_eight_files_of_a_kind_are_kept(here: Path) -> None:
-    """The oldest goes; other kinds stay."""
+    """The eight newest files of each kind are kept."""
     cache.keep("other-1", b"x")
     for number in range(10):
         cache.keep(f"kb-{number}", b"x")
@@ -198,7 +198,7 @@ def test_eight_files_of_a_kind_are_kept(here: Path) -> None:
 def test_what_is_too_large_to_be_read_is_not_kept(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With its digest it may have as many bytes as are read, and no more."""
+    """Content that exceeds the size limit with its digest is not cached."""
     monkeypatch.setattr(cache, "_MAX_BYTES", 40)
     cache.keep("kb-1", bytes(8))
     assert cache.load("kb-1") == bytes(8)
@@ -209,7 +209,7 @@ def test_what_is_too_large_to_be_read_is_not_kept(
 def test_a_sound_file_stays_where_a_new_one_cannot_be_written(
     here: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Way is made only where something else stands."""
+    """If a new file cannot be written, the old valid file stays."""
     cache.keep("kb-1", b"old")
     monkeypatch.setattr("os.fsync", no_space)
     cache.keep("kb-1", b"new")

@@ -1,4 +1,4 @@
-"""The loop is closed: failures that really happen are diagnosed to the right entry and numbers."""
+"""Provoked failures are diagnosed to the right entry and numbers."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from qnnmem.results.incident import Incident
 
 LPAI = {case.id: case for case in cases() if case.id.startswith("lpai-")}
 
-# Kind: entry, stage, cause.
+# Kind: (entry, stage, cause).
 HTP = {
     "graph-limit": ("graph-over-limit", "graph", "mem_graph_limit"),
     "op-over-vtcm": ("op-over-vtcm", "graph", "mem_vtcm"),
@@ -26,7 +26,7 @@ HTP = {
     "bad-binary": ("binary-unreadable", "context", "version_mismatch"),
 }
 
-# Entry and numbers that a sentence of our own runtime holds.
+# Entry and numbers from one sentence of the LPAI runtime.
 SENTENCES: dict[str, tuple[str, dict[str, int]]] = {
     "tcm-pool-two-inputs": ("lpai-tcm-full", {"needed_bytes": 1 << 20, "limit_bytes": 985_600}),
     "scratch-misaligned": ("lpai-alignment", {"off": 16, "align": 64}),
@@ -42,7 +42,7 @@ SENTENCES: dict[str, tuple[str, dict[str, int]]] = {
 
 
 def incidents(folder: Path, log: bytes) -> list[Incident]:
-    """Diagnose a log as the verb does."""
+    """Return the incidents of a log."""
     path = folder / "failure.log"
     path.write_bytes(log)
     diagnosis = diagnose([Stream((str(path),))], built_in())
@@ -55,7 +55,7 @@ def incidents(folder: Path, log: bytes) -> list[Incident]:
 @pytest.mark.htp
 @pytest.mark.parametrize("kind", HTP)
 def test_a_provoked_htp_failure_is_diagnosed(kind: str, tmp_path: Path) -> None:
-    """The whole log of the real library is one incident with the library's own numbers."""
+    """The log of the real library gives one incident with the library's own numbers."""
     from qnnmem.htp.installed import INSTALL
     from qnnmem.htp.library import has_library
     from qnnmem.htp.provoke import FailureKind, provoke
@@ -72,10 +72,10 @@ def test_a_provoked_htp_failure_is_diagnosed(kind: str, tmp_path: Path) -> None:
     if needed is not None and limit is not None:
         assert incident.quantities["limit_bytes"] == limit
         assert incident.shortage_bytes == needed - limit
-    if kind == "bad-binary":  # a good one was loaded before, whose sizes are not its
+    if kind == "bad-binary":  # the sizes in the log belong to a valid binary loaded before
         assert incident.cause_meaning.startswith("a truncated or damaged context binary")
         assert set(incident.quantities) == {"code"}
-    if kind == "pd-full":  # the library says how much is left, too
+    if kind == "pd-full":  # the library also prints the remaining space
         printed = incident.quantities["limit_bytes"]
         assert isinstance(needed, int)
         assert isinstance(printed, int)
@@ -84,7 +84,7 @@ def test_a_provoked_htp_failure_is_diagnosed(kind: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", share(sorted(LPAI), 4))
 def test_a_provoked_lpai_failure_is_diagnosed(name: str, tmp_path: Path) -> None:
-    """Our runtime fails again as it did for the stored log, and the doctor says why."""
+    """A failure of the LPAI runtime, provoked again, gets the verdict of its stored case."""
     wanted = LPAI[name]
     (failure,) = (one for one in lpai_failures.FAILURES if f"lpai-{one.name}" == name)
     log = "\n".join(failure.lines()) + "\n"
@@ -98,14 +98,14 @@ def test_a_provoked_lpai_failure_is_diagnosed(name: str, tmp_path: Path) -> None
 
 
 def test_a_good_lpai_run_is_healthy(tmp_path: Path) -> None:
-    """A run that ends well, in TCM, is no incident."""
+    """A successful LPAI run in TCM gives no incident."""
     log = "\n".join(lpai_failures.good_run()) + "\n"
     assert incidents(tmp_path, log.encode()) == []
 
 
 @pytest.mark.parametrize("name", SENTENCES)
 def test_a_sentence_of_our_runtime_is_read_without_its_code(name: str, tmp_path: Path) -> None:
-    """Its words alone lead to the entry, and its numbers are read."""
+    """A sentence of the runtime leads to its entry without its code, and its numbers are read."""
     (failure,) = (one for one in lpai_failures.FAILURES if one.name == name)
     (line,) = (one for one in failure.lines() if re.search(r"\[[A-Z][0-9]+\]", one))
     words = line.partition("]: ")[2] or line.partition("] ")[2]

@@ -1,4 +1,4 @@
-"""The search in C: the same texts as by the plain way, on whatever bytes."""
+"""The search in C finds the same texts as the plain search, in any bytes."""
 
 from __future__ import annotations
 
@@ -28,19 +28,19 @@ KNOWN, FAILS = 1, 2
 
 @pytest.fixture(scope="module")
 def engine() -> CompiledEngine:
-    """With the built-in knowledge base."""
+    """Return the compiled engine of the built-in knowledge base."""
     found = engine_named(built_in(), "compiled")
     assert isinstance(found, CompiledEngine)
     return found
 
 
 def texts_of(engine: CompiledEngine, texts: dict[bytes, int], sample: bytes) -> FixedTexts:
-    """Texts of a test, looked for by what is rare in a sample."""
+    """Return a search for these texts, built from the rare bytes of a sample."""
     return FixedTexts(engine._library, texts, sample)
 
 
 def ends(data: bytes, texts: dict[bytes, int]) -> list[tuple[int, int]]:
-    """Every place of every text, the plain way."""
+    """Return every place of every text by a plain search."""
     low = data.lower()
     return sorted(
         (at + len(text), number)
@@ -52,7 +52,7 @@ def ends(data: bytes, texts: dict[bytes, int]) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_every_text_is_found_wherever_it_lies(engine: CompiledEngine, seed: int) -> None:
-    """Of three bytes and more, at both parities, at the very start and end, over few letters."""
+    """Every text of three or more bytes is found at any position of the data."""
     draw = random.Random(seed)  # noqa: S311 - a seed, not a secret
     letters = draw.choice([b"ab", b"aAbB ", b"a1B2 ", b"ab\n", b"\0\xff@`[{", bytes(range(256))])
 
@@ -74,13 +74,13 @@ def test_every_text_is_found_wherever_it_lies(engine: CompiledEngine, seed: int)
 
 
 def base(*texts: str) -> Knowledge:
-    """A knowledge base of these templates."""
+    """Return a knowledge base of these templates."""
     return Knowledge(pack([Line(f"s{n}", text) for n, text in enumerate(texts)], ()))
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_lines_are_those_that_may_match_or_fail(seed: int) -> None:
-    """Each once, in order, counted: what the plain way finds by its templates and by its words."""
+    """The engine reports each failing or matching line once, with its place and number."""
     draw = random.Random(seed)  # noqa: S311 - a seed, not a secret
     known = base("widget broke for {name} (at|near) {n:int} o'clock", "the gadget is bust")
     engine = engine_named(known, "compiled")
@@ -112,19 +112,19 @@ def test_lines_are_those_that_may_match_or_fail(seed: int) -> None:
 
 
 def read_as_calm(line: bytes) -> bool:
-    """Whether nothing in a line at info or debug level is relayed at another one."""
+    """Return whether a line at info or debug level relays no other level."""
     low = line.lower()
     calm = re.search(rb" i tag: |<[vdi]>|\[[vdi]:|\[   debug \]", low[:48]) is not None
     return calm and not any(text in low for text in failure_texts.RELAYED)
 
 
 def known_words(line: bytes) -> bool:
-    """Whether a line holds an anchor."""
+    """Return whether a line holds an anchor."""
     return b"widget broke for" in line.lower() or b"the gadget is bust" in line.lower()
 
 
 def test_a_piece_of_a_message_is_looked_at_where_it_may_go_on() -> None:
-    """Not where the next line has a head and none of the two lines beside it is of the thread."""
+    """A partial message is reported only if a neighbouring line may continue it."""
     engine = engine_named(base("widget broke for {name} at five o'clock"), "compiled")
     other, own = b"03-17 16:13:01.123  5  7 I Tag: ", b"03-17 16:13:02.003  5  8 I Tag: "
     piece, strange = own + b"widget broke for me", other + b"hello"
@@ -138,13 +138,13 @@ def test_a_piece_of_a_message_is_looked_at_where_it_may_go_on() -> None:
     assert told(strange, piece, own + b"at five o'clock", b"")
     assert told(strange, piece, b"at five o'clock", b"")
     assert told(own + b"hello", piece, strange, b"")
-    assert told(strange, piece, strange)  # it may not be at hand whole
+    assert told(strange, piece, strange)  # the next line may be incomplete
     assert told(strange, piece.replace(b"me", b"\0me"), strange, b"")
     assert told(strange, own + b"widget broke for me at five o'clock", strange, b"")
 
 
 def test_fixed_texts_are_those_of_the_template() -> None:
-    """Runs without the blanks beside holes, and choices of which one must be there."""
+    """The fixed texts of a template are its runs between holes, and groups of choices."""
     assert [*compiled_search._fixed("a\\{ {x:int} (B|c ) (|d) é")] == [b"a{", b"b\0c", "é".encode()]
     for template in built_in().texts:
         runs = [run.strip(" \t").encode() for run in parse(template).runs]
@@ -153,7 +153,7 @@ def test_fixed_texts_are_those_of_the_template() -> None:
 
 
 def test_words_of_the_built_in_base_lead_to_lines(engine: CompiledEngine) -> None:
-    """Every anchor, and every word of failure beside every word of ours."""
+    """Every anchor and every failure word beside a QNN word selects its line."""
     for anchor in engine.anchors:
         line = b"a line: " + anchor.upper() + b"."
         assert len(engine.lines(line, 0, len(line), engine.memory())) == 1
@@ -178,7 +178,7 @@ HEAD = b"03-17 16:13:%02d.123  %d  77 E QnnDsp: "
 def test_dull_messages_are_left_out_whatever_their_numbers_but_zero(
     engine: CompiledEngine, message: bytes, same: bytes, others: list[bytes]
 ) -> None:
-    """Behind any head of the same style; a line with another one is none of them."""
+    """A message left out matches again with other nonzero numbers, but not with zero."""
     memory = engine.memory()
     raw = HEAD % (1, 5) + message
     body = len(HEAD % (1, 5)) - len(b" E QnnDsp: ")
@@ -196,7 +196,7 @@ def test_dull_messages_are_left_out_whatever_their_numbers_but_zero(
 
 
 def test_messages_are_told_with_their_number_and_process(engine: CompiledEngine) -> None:
-    """With other digits, but for the 0 of 0x; a newer number takes the place of an older one."""
+    """A known message returns its number with other digits; a newer number replaces the older."""
     memory = engine.memory()
     message = b" E QnnDsp: qnn failed at 10 of 0x1F"
     assert memory.know(message, BY_LOGCAT, 3)
@@ -213,7 +213,7 @@ def test_messages_are_told_with_their_number_and_process(engine: CompiledEngine)
 
 
 def test_a_memory_that_is_full_says_so_and_begins_anew(engine: CompiledEngine) -> None:
-    """Nothing is lost but time; what is too long is never kept."""
+    """A full memory reports it, and works again after it is cleared; long messages are not kept."""
     memory = engine.memory()
     assert not memory.know(b"x" * 1025, BY_LOGCAT, 1)
     assert not memory.know(b"", BY_LOGCAT, 1)
@@ -228,7 +228,7 @@ def test_a_memory_that_is_full_says_so_and_begins_anew(engine: CompiledEngine) -
 
 
 def test_texts_that_are_too_short_are_left_to_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Should there ever be one: what is known of it in a window is too little."""
+    """A base with texts below the minimum length uses another engine."""
     monkeypatch.setattr(compiled_search, "_SHORTEST", 9)
     short = Knowledge(pack([Line("s", "a widget broke")], ()))
     with pytest.raises(ImportError, match="cannot search for all of the texts"):
@@ -237,7 +237,7 @@ def test_texts_that_are_too_short_are_left_to_others(monkeypatch: pytest.MonkeyP
 
 
 def test_without_a_compiler_another_engine_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So it does where the system loads nothing from memory, and on other systems."""
+    """Without a compiler, or where memory cannot be executed, another engine is chosen."""
     knowledge = built_in()
 
     def none(*_given: object) -> None:
@@ -264,7 +264,7 @@ def test_without_a_compiler_another_engine_reads(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.parametrize("seed", range(30))
 def test_split_messages_are_found_as_in_the_plain_way(seed: int) -> None:
-    """Cut anywhere, even in a word, with the head repeated, wrapped or between other lines."""
+    """Messages split anywhere are found as by the plain search."""
     draw = random.Random(seed)  # noqa: S311 - a seed, not a secret
     known = base(
         "the widget of the gadget broke down for {name} at (noon|midnight) in {t}, code {c:code}",

@@ -1,4 +1,4 @@
-"""The doctor's cost is linear in the size of a log, whatever it holds: counted, not timed."""
+"""The doctor's work is linear in the size of a log: counted, not timed."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ engine_for = cache(choose_engine)
 
 
 class Work:
-    """Bytes looked at for a template, and places that parts of templates were moved to."""
+    """Counts bytes compared with templates and placements of template parts."""
 
     def __init__(self, patch: pytest.MonkeyPatch) -> None:
         self.done = 0
@@ -55,7 +55,7 @@ class Work:
         patch.setattr(matcher._Part, "place", placed)
 
     def of(self, knowledge: Knowledge, log: bytes) -> int:
-        """What reading a log takes."""
+        """Return the work of reading a log."""
         self.done = 0
         engine = engine_for(knowledge, 0, "plain")
         for _ in LogScanner(knowledge, engine, BytesIO(log).readinto, size=len(log)).hits():
@@ -65,45 +65,45 @@ class Work:
 
 @pytest.fixture(scope="module")
 def knowledge() -> Knowledge:
-    """The built-in one."""
+    """Return the built-in knowledge base."""
     return built_in()
 
 
 @pytest.fixture
 def work(monkeypatch: pytest.MonkeyPatch) -> Work:
-    """Counts from here on."""
+    """Start counting work."""
     return Work(monkeypatch)
 
 
 def half(text: str) -> str:
-    """All of a message but what follows its last hole, or its end."""
+    """Return a message up to its last hole, or without its end."""
     cut = text.rfind("{")
     bare = re.sub(r"\{[^{}]*\}", "12", (text[:cut] if cut > 0 else text[:-2]).replace("\\", ""))
     return re.sub(r"\(([^()|]*)\|[^()]*\)", r"\1", bare)
 
 
 def shapes(texts: list[str]) -> Iterator[str]:
-    """Pieces of text that a log may repeat: in one line, in lines, in lines that may go on."""
+    """Yield repeated text as one line, as lines, and as lines that may continue."""
     yield " ".join(texts)
     yield "".join(text + "\n" for text in texts)
     yield "".join(f"{HEAD}{'p' * 64}{text}\n" for text in texts)
 
 
 def grown(piece: str, size: int) -> bytes:
-    """A log of this size that repeats a piece."""
+    """Return a log of this size that repeats a piece."""
     raw = piece.encode()
     return (raw * (size // len(raw) + 1))[:size]
 
 
 def test_work_grows_with_the_log_for_every_template(knowledge: Knowledge, work: Work) -> None:
-    """Halves of messages repeated, alone and in company: a log four times as long, no more."""
+    """For repeated partial messages, a log four times as long takes four times the work."""
     halves = [half(text) for text in knowledge.texts]
     groups = [halves[k : k + GROUP] for k in range(0, len(halves), GROUP)]
     for number, group in share(list(enumerate([[ISSUE], *groups])), 4):
         piece = list(shapes(group))[number % 3]
         small = work.of(knowledge, grown(piece, SMALL))
         large = work.of(knowledge, grown(piece, SMALL * FACTOR))
-        # A block of a long line has a block on both sides of it, but the first has one only.
+        # An inner block of a long line has two neighbours, but the first block has one.
         assert large <= max(small, SMALL * GROUP) * FACTOR * 1.2, piece[:200]
 
 
@@ -111,14 +111,14 @@ def test_work_grows_with_the_log_for_every_template(knowledge: Knowledge, work: 
 def test_a_byte_is_looked_at_a_few_times_for_a_template(
     knowledge: Knowledge, work: Work, shape: int
 ) -> None:
-    """The bound itself, on the line that cost 17 seconds for 100 KB."""
+    """Each byte is compared at most six times per candidate template."""
     log = grown(list(shapes([ISSUE]))[shape], 100_000)
     holding = sum(anchor in ISSUE.lower() for anchor in knowledge.anchors)
     assert work.of(knowledge, log) <= 6 * len(log) * (holding + 5)
 
 
 def test_lines_around_the_length_of_a_long_one(knowledge: Knowledge, work: Work) -> None:
-    """No length of a line is a cliff."""
+    """Lines just below and above the limit of a long line cost about the same."""
     halves = " ".join(half(text) for text in knowledge.texts)
     costs = [
         work.of(knowledge, (halves[: length - 1] + "\n").encode() * 12) / length
@@ -128,7 +128,7 @@ def test_lines_around_the_length_of_a_long_one(knowledge: Knowledge, work: Work)
 
 
 def shuffled(size: int, seed: int = 0) -> bytes:
-    """A log in which no two lines are alike: words of stored failures, in any order."""
+    """Return a log of unlike lines, made of shuffled words of stored failures."""
     chance = random.Random(seed)  # noqa: S311
     lines = [line.split() for case in cases() for line in case.lines]
     words = sorted({word for line in lines for word in line})
@@ -145,7 +145,7 @@ def shuffled(size: int, seed: int = 0) -> bytes:
 def test_a_log_of_unlike_failures_is_read_in_part(
     knowledge: Knowledge, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Words are read of some lines, a note counts the others, and what is known is still found."""
+    """Only some unlike failure lines are read, with a note; a known message is still found."""
     read = []
 
     def noted(_knowledge: Knowledge, text: bytes, **_: object) -> list[object]:
@@ -164,7 +164,7 @@ def test_a_log_of_unlike_failures_is_read_in_part(
 
 
 def test_a_repeated_failure_does_not_use_up_the_budget(knowledge: Knowledge) -> None:
-    """Lines that differ in numbers alone are read once."""
+    """Lines that differ only in numbers are read once and do not use up the budget."""
     log = b"".join(b"QNN model %d failed to load, error %d\n" % (n, n) for n in range(3000))
     made = LogScanner(knowledge, engine_for(knowledge, 0), BytesIO(log).readinto, size=len(log))
     assert sum(hit.opens for hit in made.hits()) == 3000
@@ -172,7 +172,7 @@ def test_a_repeated_failure_does_not_use_up_the_budget(knowledge: Knowledge) -> 
 
 
 def test_a_log_of_unlike_failures_spoils_no_other_log(knowledge: Knowledge) -> None:
-    """A line that was not read in one log is read in the next."""
+    """A line that was skipped in one log is read in the next."""
     engine = engine_for(knowledge, 0)
     shapes = LineShapes(knowledge, engine)
     last = b"QNN backend quux refused: cannot open the frobnicator\n"
@@ -187,7 +187,7 @@ def test_a_log_of_unlike_failures_spoils_no_other_log(knowledge: Knowledge) -> N
 
 
 def test_a_byte_of_any_log_costs_little(knowledge: Knowledge) -> None:
-    """The bound that is promised: 5 microseconds for each byte, and 3 seconds."""
+    """A log takes at most 5 microseconds per byte plus 3 seconds."""
     log = shuffled(1_000_000, seed=2)
     engine = engine_for(knowledge, len(log))
     begun = time.process_time()
@@ -197,7 +197,7 @@ def test_a_byte_of_any_log_costs_little(knowledge: Knowledge) -> None:
 
 
 def hits(count: int, step: int, pids: Any) -> Iterator[Hit]:
-    """Hits of one template so many bytes apart."""
+    """Yield hits of one template at this distance."""
     for n in range(count):
         yield Hit(n * step, n + 1, pids(n), 100.0, b"text", [(0, ())])
 
@@ -212,7 +212,7 @@ def hits(count: int, step: int, pids: Any) -> Iterator[Hit]:
     ],
 )
 def test_what_is_held_back_does_not_grow_with_the_log(pids: Any) -> None:
-    """Sessions are let go of once a window of the log has passed."""
+    """Sessions are released once a window of the log has passed."""
     step, most, handed = 400, 0, 0
     count = 8 * REACH // step
     sessions, attribution = SessionGrouper(), Attribution()
@@ -228,7 +228,7 @@ def test_what_is_held_back_does_not_grow_with_the_log(pids: Any) -> None:
 
 
 def incident(number: int) -> Incident:
-    """One that is told from others by its line."""
+    """Return an incident with this line number."""
     fixed: dict[str, Any] = dict.fromkeys(
         ("stage", "cause", "cause_meaning", "confidence", "verdict", "title", "file", "last_file"),
         "x",
@@ -253,7 +253,7 @@ def incident(number: int) -> Incident:
 
 @pytest.mark.parametrize("count", [10, 256, 257, 900])
 def test_incidents_come_out_in_order_however_they_went_in(count: int) -> None:
-    """In memory and in the file; by log first, then by place; among equals as they came."""
+    """Incidents come out sorted by log and place, from memory and from the file."""
     places = [(stream, offset) for stream in range(3) for offset in range(count // 3 + 1)]
     places += places[:5]
     order = list(range(len(places)))

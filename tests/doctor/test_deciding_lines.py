@@ -1,4 +1,4 @@
-"""Which line of a failure decides, in the knowledge base that comes with the package."""
+"""The deciding line of a failure, with the built-in knowledge base."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ CLOSED = "<E> DspTransport.openSession qnn_open failed, 0x00000068, prio 100"
 
 
 def said(path: Path, *lines: str) -> list[tuple[str, str, str]]:
-    """Verdict, cause and confidence of each incident."""
+    """Return verdict, cause and confidence of each incident."""
     path.write_text("".join(f"{line}\n" for line in lines), "utf-8")
     found = diagnose(find_streams([str(path)]), built_in())
     try:
@@ -41,12 +41,12 @@ def said(path: Path, *lines: str) -> list[tuple[str, str, str]]:
 def test_the_first_error_of_a_crash_decides(
     tmp_path: Path, lines: tuple[str, ...], cause: str
 ) -> None:
-    """A mapping that is gone is the driver's doing; the crash only follows from it."""
+    """The first error decides: a lost mapping gives driver_firmware, a crash dsp_crash."""
     assert [cause_ for _, cause_, _ in said(tmp_path / "a.log", *lines)] == [cause]
 
 
 def test_a_failed_call_without_a_reason_decides_nothing(tmp_path: Path) -> None:
-    """What comes into question may agree on a side; that ranks, and decides nothing."""
+    """A failed call without a reason stays undecided, even if all candidates are on one side."""
     lines = (
         "PreRegisterMem failed to get file descriptor.",
         "Fail to pre register custom memory handle",
@@ -55,13 +55,13 @@ def test_a_failed_call_without_a_reason_decides_nothing(tmp_path: Path) -> None:
 
 
 def test_a_code_of_a_registration_is_a_guess(tmp_path: Path) -> None:
-    """The number alone has been seen with other causes."""
+    """The code 8002 alone gives a cause with low confidence."""
     lines = ("[ERROR] memRegister ERROR(8002)", "[ERROR] Create From Binary FAILED!")
     assert said(tmp_path / "a.log", *lines) == [("memory", "buffer_misuse", "low")]
 
 
 def test_no_session_after_a_failed_context_is_memory_not_given_back(tmp_path: Path) -> None:
-    """Unless the length that could not be mapped is reason enough; a code alone says nothing."""
+    """A refused session after a failed context suggests a leak, unless the mapping was large."""
     assert said(tmp_path / "a.log", SMALL, CONTEXT, CLOSED) == [("cause", "mem_leak", "low")]
     assert said(tmp_path / "a.log", CONTEXT, CLOSED) == [("cause", "mem_leak", "low")]
     ((verdict, cause, _),) = said(tmp_path / "a.log", LARGE, CONTEXT, CLOSED)
@@ -71,7 +71,7 @@ def test_no_session_after_a_failed_context_is_memory_not_given_back(tmp_path: Pa
 
 
 def test_a_file_of_another_format_was_only_tried(tmp_path: Path) -> None:
-    """What was loaded in the end is no failure; what was not is one."""
+    """A failed attempt to parse a tokenizer is ignored if another format loads afterwards."""
     tried = "E tokenizers:hf_tokenizer.cpp:167] Error parsing json file: parse error at line 1"
     rest = (
         "I 00:00:00.067467 executorch:llm_runner_helper.cpp:72] Loaded TikToken tokenizer",

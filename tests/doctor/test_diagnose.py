@@ -1,4 +1,4 @@
-"""From files to incidents: what belongs together, what is left out, what the exit code says."""
+"""From files to incidents: grouping, skipped files and exit codes."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ QUIET = "05-28 20:26:43.000  1  1 I Other   : nothing to say\n"
 
 
 def said(path: Path, *texts: str) -> Diagnosis:
-    """The diagnosis of a log with these lines."""
+    """Return the diagnosis of a log with these lines."""
     path.write_text("".join(texts), "utf-8")
     return diagnose([Stream((str(path),))], KNOWLEDGE)
 
 
 def test_processes_are_incidents_of_their_own(tmp_path: Path) -> None:
-    """However their lines are interleaved; repeated lines are counted."""
+    """Each process has its own incident with a count, even with interleaved lines."""
     lines = [FAILED.format(second, pid, pid) for second in (1, 2) for pid in (10, 20)]
     found = list(said(tmp_path / "a.log", *lines).incidents())
     assert [(one.process, one.count) for one in found] == [(10, 2), (20, 2)]
@@ -46,7 +46,7 @@ def test_processes_are_incidents_of_their_own(tmp_path: Path) -> None:
 
 
 def test_the_kernel_speaks_for_the_one_process_that_failed(tmp_path: Path) -> None:
-    """Where two processes failed, nobody knows which one it means."""
+    """A kernel line joins the incident of the only failed process, but not of one among two."""
     (one,) = said(tmp_path / "a.log", FAILED.format(1, 10, 10), KERNEL).incidents()
     assert (one.process, one.entry) == (10, "pool")
     several = said(tmp_path / "b.log", FAILED.format(1, 10, 10), FAILED.format(1, 20, 20), KERNEL)
@@ -54,7 +54,7 @@ def test_the_kernel_speaks_for_the_one_process_that_failed(tmp_path: Path) -> No
 
 
 def test_failures_far_apart_are_two(tmp_path: Path) -> None:
-    """More than a megabyte of other lines lies between them."""
+    """Failures more than a megabyte apart are two incidents."""
     far = said(
         tmp_path / "a.log", FAILED.format(1, 10, 10), QUIET * 25_000, FAILED.format(59, 10, 10)
     )
@@ -62,7 +62,7 @@ def test_failures_far_apart_are_two(tmp_path: Path) -> None:
 
 
 def test_many_incidents_keep_their_order(tmp_path: Path) -> None:
-    """Also when there are too many for memory."""
+    """A thousand incidents keep their order, beyond the limit held in memory."""
     lines = [FAILED.format(1, pid, pid) for pid in range(1, 1001)]
     found = said(tmp_path / "a.log", *lines)
     assert [one.process for one in found.incidents()] == list(range(1, 1001))
@@ -70,7 +70,7 @@ def test_many_incidents_keep_their_order(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_read_is_left_out_and_said(tmp_path: Path) -> None:
-    """Unless it is all there is."""
+    """Unreadable files are noted beside others and refused alone."""
     (tmp_path / "bad.gz").write_bytes(b"\x1f\x8b\x08junk")
     (tmp_path / "good.log").write_text(FAILED.format(1, 10, 10), "utf-8")
     (tmp_path / "quiet.log").write_text(QUIET, "utf-8")
@@ -84,7 +84,7 @@ def test_what_cannot_be_read_is_left_out_and_said(tmp_path: Path) -> None:
 
 
 def test_a_healthy_log_is_exit_code_zero(tmp_path: Path) -> None:
-    """And counts what was read."""
+    """A healthy log exits with 0 and counts its lines and bytes."""
     quiet = QUIET.replace("Other", "QnnDsp").replace("nothing to say", "graph finalized, ok")
     found = said(tmp_path / "a.log", quiet * 3)
     assert (found.exit_code, found.lines, found.bytes) == (0, 3, 3 * len(quiet))
@@ -104,7 +104,7 @@ def test_a_healthy_log_is_exit_code_zero(tmp_path: Path) -> None:
 def test_a_log_without_a_word_of_qnn_is_not_healthy(
     tmp_path: Path, text: str, look: str, engine: str
 ) -> None:
-    """It says what the log looks like instead."""
+    """A log without QNN lines exits with 3, and the note says what it looks like."""
     (tmp_path / "a.log").write_text(text, "utf-8")
     engine_named(KNOWLEDGE, engine)
     found = diagnose(find_streams([str(tmp_path / "a.log")]), KNOWLEDGE, engine=engine)
@@ -113,7 +113,7 @@ def test_a_log_without_a_word_of_qnn_is_not_healthy(
 
 
 def test_a_word_of_qnn_late_in_a_log_is_seen(tmp_path: Path) -> None:
-    """Among other logs, one with something of QNN makes all of them healthy."""
+    """One QNN line in one of several logs is enough for exit code 0."""
     (tmp_path / "a.log").write_text(QUIET * 9000 + "I QnnDsp : loaded\n", "utf-8")
     (tmp_path / "b.log").write_text(QUIET, "utf-8")
     found = diagnose(find_streams([str(tmp_path)]), KNOWLEDGE)
@@ -123,7 +123,7 @@ def test_a_word_of_qnn_late_in_a_log_is_seen(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("line", ["ERROR: finalize failure -12", "execute returned error 1002"])
 def test_a_short_message_is_about_what_the_doctor_knows(tmp_path: Path, line: str) -> None:
-    """Though it names nothing of QNN; somewhere in a long log it says nothing."""
+    """A short failure message without QNN words is an incident; inside a long log it is not."""
     found = []
     for text in (line, QUIET * 300 + line):
         (tmp_path / "a.log").write_text(text, "utf-8")
@@ -133,7 +133,7 @@ def test_a_short_message_is_about_what_the_doctor_knows(tmp_path: Path, line: st
 
 
 def test_rotated_files_are_one_log(tmp_path: Path) -> None:
-    """Numbers in the name count up, numbers behind it count back."""
+    """Rotated files are joined: suffix numbers count backwards, inner numbers forwards."""
     for name in ("dev.000.log", "dev.001.log", "logcat", "logcat.1", "logcat.2", "notes.md"):
         (tmp_path / name).write_text(QUIET, "utf-8")
     streams = find_streams([str(tmp_path)])
@@ -142,13 +142,13 @@ def test_rotated_files_are_one_log(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_logs_is_refused(tmp_path: Path) -> None:
-    """Nothing read is nothing said."""
+    """A folder without logs is refused."""
     with pytest.raises(UsageError, match="no log in"):
         find_streams([str(tmp_path)])
 
 
 def diagnosed(path: Path, text: str) -> list[Incident]:
-    """What the built-in knowledge finds in a log."""
+    """Return the incidents that the built-in knowledge finds."""
     path.write_text(text, "utf-8")
     return list(diagnose(find_streams([str(path)]), built_in()).incidents())
 
@@ -173,7 +173,7 @@ def diagnosed(path: Path, text: str) -> list[Incident]:
 def test_pieces_of_a_harmless_message_raise_no_alarm(
     lines: tuple[str, ...], tmp_path: Path
 ) -> None:
-    """Wherever it was wrapped."""
+    """A wrapped harmless message gives no incident."""
     assert not diagnosed(tmp_path / "a.log", "".join(f"{line}\n" for line in lines))
 
 
@@ -182,7 +182,7 @@ def test_pieces_of_a_harmless_message_raise_no_alarm(
 def test_a_message_that_somebody_wrapped_is_read_whole(
     tmp_path: Path, width: int, between: str
 ) -> None:
-    """At blanks, as people and mail programs do."""
+    """A message wrapped at spaces is read as one message."""
     message = (
         'A single op, "q::ForceFormat_Crouton" (Op ID: 1165b600001430), requires 0x2400000 bytes '
         "of TCM, which is greater than the TCM size of 0x800000!"
@@ -193,7 +193,7 @@ def test_a_message_that_somebody_wrapped_is_read_whole(
 
 
 def test_an_unknown_error_before_the_deciding_line_makes_it_doubtful(tmp_path: Path) -> None:
-    """The first error is the reason, and nobody knows this one; it is shown."""
+    """An unknown error before the deciding line lowers the confidence and is in the evidence."""
     known = "E QnnDsp : Can't read future blob\n"
     strange = "E QnnDsp : the frobnicator failed\n"
     (sure,) = diagnosed(tmp_path / "a.log", known + strange)
@@ -204,7 +204,7 @@ def test_an_unknown_error_before_the_deciding_line_makes_it_doubtful(tmp_path: P
 
 
 def test_words_alone_are_never_sure(tmp_path: Path) -> None:
-    """No template knows the line; the cause is named in it."""
+    """A line without a template gets its cause from its words."""
     (one,) = diagnosed(
         tmp_path / "a.log", 'dlopen failed: library "libQnnHtpV75Skel.so" not found\n'
     )
@@ -213,7 +213,7 @@ def test_words_alone_are_never_sure(tmp_path: Path) -> None:
 
 
 def test_the_model_names_a_cause_and_similar_entries_are_shown(tmp_path: Path) -> None:
-    """No entry knows the line; what is supposed of it is never sure."""
+    """The model suggests a cause without high confidence, with similar entries."""
     (one,) = diagnosed(
         tmp_path / "a.log",
         "E QnnDsp : spill fill arena gone wrong, sadly failed to group contexts\n",
@@ -225,7 +225,7 @@ def test_the_model_names_a_cause_and_similar_entries_are_shown(tmp_path: Path) -
 
 
 def test_an_entry_and_the_model_that_disagree_are_both_shown(tmp_path: Path) -> None:
-    """The code is one of memory, the words are of a file that is missing: neither decides."""
+    """If code and words disagree about memory, the verdict is undecided and both are candidates."""
     line = "QNN_MEM_ERROR_MAPPING (8003): dlopen failed, library libQnnHtpV75Skel.so not found"
     (one,) = diagnosed(tmp_path / "a.log", f"{line}\n")
     assert (one.verdict, one.is_memory, one.entry) == ("undecided", "unknown", None)
@@ -242,7 +242,7 @@ def test_an_entry_and_the_model_that_disagree_are_both_shown(tmp_path: Path) -> 
     ],
 )
 def test_a_call_behind_names_decides_no_side(tmp_path: Path, lines: str) -> None:
-    """Whatever the model holds likely is shown, and decides nothing."""
+    """A failed call behind other names stays undecided, with candidates."""
     (one,) = diagnosed(tmp_path / "a.log", f"{lines}\n")
     assert (one.verdict, one.is_memory) == ("undecided", "unknown")
     assert one.candidates
@@ -256,7 +256,7 @@ def test_a_call_behind_names_decides_no_side(tmp_path: Path, lines: str) -> None
     ],
 )
 def test_what_is_undecided_may_have_a_probable_side(tmp_path: Path, line: str, short: bool) -> None:
-    """It agrees with the candidates, and decides nothing."""
+    """An undecided incident may show a likely side, which agrees with the candidates."""
     (one,) = diagnosed(tmp_path / "a.log", f"{line}\n")
     assert (one.verdict, one.confidence, one.is_memory) == ("undecided", "low", short)
     assert one.decided_memory is None
@@ -265,7 +265,7 @@ def test_what_is_undecided_may_have_a_probable_side(tmp_path: Path, line: str, s
 
 
 def test_a_short_log_that_looks_like_a_failure_is_not_healthy(tmp_path: Path) -> None:
-    """Its lines have the level of information and open no incident."""
+    """A short log of failures at info level exits with 3, not 0."""
     (tmp_path / "a.log").write_text(
         "03-10 09:28:51.045 2279 2279 I ggml-qnn: failed to create qnn graph, unknown QNN error\n"
         "03-10 09:28:51.046 2279 2279 I ggml-qnn: can't create qnn graph handle, error = 1008\n"
@@ -275,7 +275,7 @@ def test_a_short_log_that_looks_like_a_failure_is_not_healthy(tmp_path: Path) ->
 
 
 def test_the_model_adds_no_verdict_to_a_bare_code(tmp_path: Path) -> None:
-    """Its candidates are shown, the answer stays open."""
+    """A bare code stays undecided, with the model's candidates."""
     (one,) = diagnosed(tmp_path / "a.log", "execute returned error 1002\n")
     assert (one.verdict, one.is_memory) == ("undecided", "unknown")
     assert one.candidates
@@ -297,6 +297,6 @@ def test_the_model_adds_no_verdict_to_a_bare_code(tmp_path: Path) -> None:
     ],
 )
 def test_a_message_that_says_nothing_is_not_healthy(tmp_path: Path, text: str, code: int) -> None:
-    """Somebody copied it for a reason."""
+    """A short message without a clear outcome exits with 3, not 0."""
     (tmp_path / "a.log").write_text(text, "utf-8")
     assert diagnose(find_streams([str(tmp_path / "a.log")]), built_in()).exit_code == code

@@ -1,4 +1,4 @@
-"""What error codes mean: numbers, names, pieces of lines, and the verb."""
+"""The meaning of error codes: numbers, names, pieces of lines, and the verb."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DSP_RANGE = "0x80000400 to 0x800007ff: FastRPC, DSP side"
 
 
 def entry(name: str, shown: str, code: int | None = None, verdict: str = "cause") -> Entry:
-    """Make an entry that shows a line and, if asked for, tests a code."""
+    """Return an entry that shows a line and optionally tests a code."""
     where = () if code is None else (Condition("", "code", "==", (code,)),)
     body = f"## Typical Logs\n\n```text\n{shown}\n```\n\n## Root Cause\n\nerr 5005 is elsewhere\n"
     return Entry(
@@ -65,7 +65,7 @@ run = verb("explain")
     ],
 )
 def test_one_code_has_many_spellings(asked: str) -> None:
-    """Decimal, hexadecimal, names, what people write, the end of a line and a 64-bit handle."""
+    """Code 1002 is recognised as decimal, hexadecimal, name, log text and 64-bit handle."""
     found = explain(asked, ())
     assert [one.code for one in found.meanings] == [1002]
     assert "memory is not short" in found.meanings[0].not_what_it_says
@@ -103,12 +103,12 @@ def test_one_code_has_many_spellings(asked: str) -> None:
     ],
 )
 def test_a_number_means_what_its_printer_means(asked: str, names: set[str]) -> None:
-    """All meanings are given unless the words beside the number say who printed it."""
+    """A number has all its meanings unless nearby words name the component."""
     assert {one.name for one in explain(asked, ()).meanings} == names
 
 
 def test_a_code_of_the_dsp_is_told_from_the_hosts() -> None:
-    """The same code with the DSP's offset has another component and its own number."""
+    """The DSP offset gives the same name with another component and number."""
     host, dsp = meanings(6)[0], meanings(DSP_OFFSET + 6)[0]
     assert host.name == dsp.name
     assert host.component != dsp.component
@@ -117,7 +117,7 @@ def test_a_code_of_the_dsp_is_told_from_the_hosts() -> None:
 
 @pytest.mark.parametrize("number", [104, 0x80000468])
 def test_connection_reset_has_no_dsp_side(number: int) -> None:
-    """The header gives that code without the offset."""
+    """AEE_ECONNRESET exists without the DSP offset only."""
     names = [one.name for one in meanings(number)]
     assert ("AEE_ECONNRESET" in names) is (number == 104)
 
@@ -133,7 +133,7 @@ def test_connection_reset_has_no_dsp_side(number: int) -> None:
     ],
 )
 def test_an_unknown_number_says_where_it_would_belong(code: int, near: str) -> None:
-    """The thousand names the component; small and large numbers belong nowhere."""
+    """An unknown number names the range of its component, if one exists."""
     found = explain(str(code), ())
     assert found.meanings == ()
     assert found.nearest_range == nearest_range(code) == near
@@ -159,13 +159,13 @@ def test_an_unknown_number_says_where_it_would_belong(code: int, near: str) -> N
     ],
 )
 def test_what_is_no_code_is_refused(asked: str) -> None:
-    """The sentence says what codes look like."""
+    """Text without a code is refused."""
     with pytest.raises(UsageError, match="not an error code"):
         explain(asked, ())
 
 
 def test_diagnoses_that_show_or_test_the_code_are_named() -> None:
-    """Typical lines and conditions count, other words of the entry do not; causes come first."""
+    """Entries that show or test a code are listed, those with a cause first."""
     entries = (
         entry("tests", "nothing", 5005, verdict="undecided"),
         entry("shows", "failed with err 0x138d"),
@@ -176,7 +176,7 @@ def test_diagnoses_that_show_or_test_the_code_are_named() -> None:
 
 
 def test_every_note_is_about_a_code_that_exists() -> None:
-    """A note cannot be lost by a wrong number: the codes with notes are found by their names."""
+    """Every note belongs to an existing code."""
     import tomllib
     from importlib.resources import files
 
@@ -189,14 +189,14 @@ def test_every_note_is_about_a_code_that_exists() -> None:
 
 
 def test_every_qnn_code_is_found_by_its_names() -> None:
-    """Names and aliases of the table lead back to the number."""
+    """Every name and alias of a code leads to its number."""
     for code in codes().values():
         for name in (code.name, *code.aliases):
             assert code.code in [one.code for one in named(name)]
 
 
 def test_the_verb_explains_several_codes() -> None:
-    """One paragraph each, an unknown number too; that one decides the exit code."""
+    """The verb explains several codes; one unknown number exits with 2."""
     result = run("1002", "0x80000406", "5999")
     assert result.return_value == 2
     lines = result.stdout.splitlines()
@@ -208,12 +208,12 @@ def test_the_verb_explains_several_codes() -> None:
 
 
 def test_the_verb_takes_negative_numbers() -> None:
-    """A kernel's -12 is no option."""
+    """A negative number is a code, not an option."""
     assert "ENOMEM" in run("-12").stdout
 
 
 def test_json_has_every_meaning() -> None:
-    """It satisfies its schema, and numbers are in both notations."""
+    """The JSON follows its schema and has every meaning, with decimal and hexadecimal numbers."""
     values = json.loads(run("0x68", "--json").stdout)
     jsonschema.validate(values, load_schema("qnnmem.explain/1"))
     (code,) = values["codes"]
@@ -223,7 +223,7 @@ def test_json_has_every_meaning() -> None:
 
 
 def test_the_verb_refuses_other_words() -> None:
-    """Exit code 2, as for every bad argument."""
+    """The verb refuses other words with exit code 2."""
     result = run("foo")
     assert isinstance(result.exception, UsageError)
     assert result.exception.exit_code == 2
@@ -240,7 +240,7 @@ def test_the_verb_refuses_other_words() -> None:
     ],
 )
 def test_a_name_that_is_nearly_one_has_suggestions(asked: str, name: str) -> None:
-    """Or the beginning of one."""
+    """A misspelled or incomplete name gets a suggestion."""
     with pytest.raises(UsageError, match=rf"did you mean .*\b{name}\b"):
         explain(asked, ())
 
@@ -257,7 +257,7 @@ def test_a_name_that_is_nearly_one_has_suggestions(asked: str, name: str) -> Non
     ],
 )
 def test_an_unknown_number_ends_with_2(words: list[str], code: int) -> None:
-    """Those that are known are explained all the same; a line need not be quoted."""
+    """An unknown number exits with 2; known codes are still explained, and lines need no quotes."""
     done = run(*words)
     assert (done.exception, done.return_value) == (None, code)
     assert ("QNN_COMMON_ERROR_MEM_ALLOC" in done.stdout) is (words != ["99999"])
@@ -266,12 +266,12 @@ def test_an_unknown_number_ends_with_2(words: list[str], code: int) -> None:
 
 @pytest.mark.parametrize("typo", ["QNN_NO_SUCH", "ENOSUCHTHING"])
 def test_a_wrong_name_beside_a_number_is_not_swallowed(typo: str) -> None:
-    """It is no word of a log line."""
+    """A misspelled name beside a number is refused."""
     assert isinstance(run("1002", typo).exception, UsageError)
 
 
 def test_an_unknown_number_has_neighbours() -> None:
-    """In text and in JSON."""
+    """An unknown number shows its nearest known codes in text and JSON."""
     assert "nearest codes: 5014 QNN_CONTEXT_ERROR" in run("5999").stdout
     values = json.loads(run("5999", "--json").stdout)
     jsonschema.validate(values, load_schema("qnnmem.explain/1"))
@@ -279,7 +279,7 @@ def test_an_unknown_number_has_neighbours() -> None:
 
 
 def test_verbose_names_every_diagnosis() -> None:
-    """As many as the JSON has."""
+    """`-v` lists as many diagnoses as the JSON."""
     entries = json.loads(run("1002", "--json").stdout)["codes"][0]["meanings"][0]["entries"]
     text = run("1002", "-v").stdout
     assert len(entries) > 8
@@ -288,7 +288,7 @@ def test_verbose_names_every_diagnosis() -> None:
 
 
 def test_a_constant_that_is_no_code_is_called_one() -> None:
-    """A log names it, so it is asked for; the knowledge base has what it means there."""
+    """A constant that is not a code is refused with its value and a `kb find` command."""
     with pytest.raises(UsageError, match="the constant 0x7fffffff") as caught:
         explain("QNN_LPAI_MEM_TYPE_UNDEFINED", ())
     assert "kb find QNN_LPAI_MEM_TYPE_UNDEFINED" in str(caught.value)

@@ -1,4 +1,4 @@
-"""The one form of a message."""
+"""The normal form of a message."""
 
 from __future__ import annotations
 
@@ -21,27 +21,27 @@ from qnnmem.doctor.kb.fold import SecondReading, fold, folded, with_rarest
     ],
 )
 def test_form(text: str, form: str) -> None:
-    """Words, numbers and nothing else."""
+    """The normal form has only words and numbers, and is its own normal form."""
     assert fold(text) == form
     assert fold(form) == form
 
 
 def test_a_form_of_each_choice() -> None:
-    """Choices that only bend a word are one form."""
+    """Choices that only inflect a word share one form."""
     assert len(list(folded(0, "Fail(|ed) to create context from binary"))) == 1
     assert len(list(folded(0, "no room for the (graph|context) binary"))) == 2
     assert not list(folded(0, "(a|b)(a|b)(a|b)(a|b) of a very long message"))
 
 
 def test_too_little_is_no_form() -> None:
-    """Two words are in every other message."""
+    """Forms of two words, or of only holes and common words, are not used."""
     assert not list(folded(0, "context failed"))
     assert not list(folded(0, "a{x} b{y} c{z} d{u}"))
     assert not list(folded(0, "is not supported by QNN"))
 
 
 def test_a_name_in_a_hole() -> None:
-    """It is several words here."""
+    """A name in a hole matches several words."""
     second = SecondReading(
         with_rarest(list(folded(7, "could not register tensor {name} of {n:int} bytes")))
     )
@@ -51,7 +51,7 @@ def test_a_name_in_a_hole() -> None:
 
 
 def test_numbers_do_not_make_lines_strangers() -> None:
-    """What is remembered of a line is remembered without its numbers."""
+    """Lines that differ only in numbers share their remembered result."""
     second = SecondReading(with_rarest(list(folded(7, "mapping of {n:int} bytes failed"))))
     for number in (b"1", b"22"):
         assert second.find(b"mapping " + number + b" bytes: failed") == [(7, (number,))]

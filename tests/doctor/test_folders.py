@@ -1,4 +1,4 @@
-"""Folders of logs as strangers send them: pipes, devices, links, what may not be read."""
+"""Untrusted folders of logs: pipes, devices, links and unreadable files."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ HEALTHY = "QNN is well\n"
 
 @pytest.fixture
 def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with one healthy log, and the working directory above it."""
+    """Return a folder with one healthy log, below the working directory."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "logs").mkdir()
     (tmp_path / "logs" / "a.log").write_text(HEALTHY)
@@ -33,12 +33,12 @@ def logs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def files(names: list[str]) -> list[str]:
-    """Every file that would be read."""
+    """Return every file that would be read."""
     return [part for stream in find_streams(names) for part in stream.parts]
 
 
 def test_what_is_no_file_is_left_out_and_said(logs: Path) -> None:
-    """A pipe, a device, a link to either or to nothing: none is waited for, all are named."""
+    """Pipes, devices and broken links are skipped without waiting, each with a note."""
     os.mkfifo(logs / "pipe.log")
     (logs / "zero.log").symlink_to("/dev/zero")
     (logs / "piped.log").symlink_to("pipe.log")
@@ -63,7 +63,7 @@ def test_what_is_no_file_is_left_out_and_said(logs: Path) -> None:
 
 
 def test_what_has_no_name_of_a_log_is_only_counted(logs: Path) -> None:
-    """Also where it is a pipe or a broken link."""
+    """Pipes and broken links without a log's name are only counted."""
     os.mkfifo(logs / "pipe.json")
     (logs / ".gone").symlink_to("nowhere")
     found = find_logs(["logs"])
@@ -72,7 +72,7 @@ def test_what_has_no_name_of_a_log_is_only_counted(logs: Path) -> None:
 
 
 def test_what_changes_during_the_look_is_said(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A link that may not be followed may lead to a log; a pipe that is gone is none."""
+    """A link that cannot be followed counts as unread; a vanished pipe does not."""
     os.mkfifo(logs / "pipe.log")
     (logs / "link.log").symlink_to("a.log")
     refuse(monkeypatch, os, "stat", "link.log")
@@ -86,13 +86,13 @@ def test_what_changes_during_the_look_is_said(logs: Path, monkeypatch: pytest.Mo
 
 
 def test_reasons_are_few_words() -> None:
-    """Of the system, of Python, or at least the kind."""
+    """A reason is the text of the system or of Python, or else the error type."""
     errors = (FileNotFoundError(2, "x"), OSError(13, "No"), ValueError("nul"), OSError())
     assert [reason(error) for error in errors] == ["no such file", "No", "nul", "OSError"]
 
 
 def test_links_count_for_what_they_lead_to_inside_the_folder(logs: Path, tmp_path: Path) -> None:
-    """A link out of it is said and is no healthy log; one inside is read."""
+    """A link out of the folder is noted and gives exit code 2; a link inside is read."""
     (tmp_path / "secret").mkdir()
     (tmp_path / "secret" / "failing.log").write_text(FAILING)
     (logs / "same.log").symlink_to("a.log")
@@ -103,19 +103,19 @@ def test_links_count_for_what_they_lead_to_inside_the_folder(logs: Path, tmp_pat
     assert exit_code(done) == 2
     assert done.output.startswith("not all logs could be read; no known failure in 2 lines")
     assert done.output.count("a link out of the folder; name its target instead") == 2
-    assert exit_code(doctor("logs/file.log")) == 1  # named, so meant
+    assert exit_code(doctor("logs/file.log")) == 1  # a path given by name may be a link
     assert exit_code(doctor("logs/folder")) == 1
 
 
 def test_a_folder_that_is_itself_a_link_is_read(logs: Path, tmp_path: Path) -> None:
-    """Whoever names it means it."""
+    """A folder that is itself a link is read."""
     (tmp_path / "linked").symlink_to("logs")
     (logs / "same.log").symlink_to("a.log")
     assert files(["linked"]) == ["linked/a.log", "linked/same.log"]
 
 
 def refuse(monkeypatch: pytest.MonkeyPatch, module: Any, call: str, name: str) -> None:
-    """Let a call of the system fail for one path, as it does for users who are not root."""
+    """Make a system call fail for one path, as for users without root rights."""
     real = getattr(module, call)
 
     def refused(path: Any, *values: Any, **more: Any) -> Any:
@@ -129,7 +129,7 @@ def refuse(monkeypatch: pytest.MonkeyPatch, module: Any, call: str, name: str) -
 def test_an_unreadable_subfolder_is_not_healthy(
     logs: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A failing log inside is not found, so nobody may call the folder healthy."""
+    """An unreadable subfolder gives exit code 2, unless an incident is found."""
     (logs / "sub.json").mkdir()
     (logs / "sub.json" / "failing.log").write_text(FAILING)
     assert exit_code(doctor("logs")) == 1
@@ -138,11 +138,11 @@ def test_an_unreadable_subfolder_is_not_healthy(
     assert exit_code(done) == 2
     assert "note: skipped: logs/sub.json: Permission denied" in done.output
     (logs / "b.log").write_text(FAILING)
-    assert exit_code(doctor("logs")) == 1  # an incident counts more than what is missing
+    assert exit_code(doctor("logs")) == 1  # an incident takes precedence over an unread file
 
 
 def test_an_unreadable_file_is_not_healthy(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same for a file in the folder, and for one that is named."""
+    """An unreadable file gives exit code 2, in a folder and by name."""
     (logs / "b.log").write_text(FAILING)
     refuse(monkeypatch, os, "open", "b.log")
     done = doctor("logs")
@@ -152,28 +152,28 @@ def test_an_unreadable_file_is_not_healthy(logs: Path, monkeypatch: pytest.Monke
 
 
 def test_an_unreadable_folder_is_refused(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not called empty."""
+    """An unreadable folder is refused with its reason."""
     refuse(monkeypatch, os, "scandir", "logs")
     done = doctor("logs")
     assert (exit_code(done), sentence(done)) == (2, "logs: Permission denied")
 
 
 def test_a_folder_of_pipes_alone_is_refused(tmp_path: Path) -> None:
-    """The sentence says what stands there."""
+    """A folder with only pipes is refused, and the message names them."""
     os.mkfifo(tmp_path / "pipe.log")
     with pytest.raises(UsageError, match=r"no log in .*; skipped: .*pipe.log: a pipe"):
         find_logs([str(tmp_path)])
 
 
 def test_names_that_are_no_logs_are_counted(logs: Path) -> None:
-    """Files that are skipped by their names are said too."""
+    """Files without a log's name are counted as skipped."""
     (logs / "x.json").write_text(FAILING)
     (logs / ".hidden").write_text(FAILING)
     assert find_logs(["logs"]).notes == ("skipped: files in logs that are not named like logs: 2",)
 
 
 def test_so_many_files_and_no_more(logs: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """At the limit a folder is read, one above it is refused; pipes count, other names do not."""
+    """Exactly the limit of files is read, one more is refused; pipes count, other names do not."""
     monkeypatch.setattr(source, "_MAX_FILES", 4)
     (logs / "sub").mkdir()
     for name in ("b.log", "sub/c.log"):
@@ -187,7 +187,7 @@ def test_so_many_files_and_no_more(logs: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_many_things_left_out_are_counted(logs: Path) -> None:
-    """A folder full of pipes is no page full of notes."""
+    """Of 50 broken links, 20 are noted and the others are counted."""
     for number in range(50):
         (logs / f"gone{number}.log").symlink_to("nowhere")
     notes = find_logs(["logs"]).notes
@@ -196,7 +196,7 @@ def test_many_things_left_out_are_counted(logs: Path) -> None:
 
 
 def test_a_file_that_is_swapped_for_a_pipe_is_not_waited_for(logs: Path) -> None:
-    """What a folder held when it was looked at need not be there when it is opened."""
+    """A file replaced by a pipe after the listing is refused, not waited for."""
     (stream,) = find_logs(["logs"]).streams
     assert not stream.named
     (logs / "a.log").unlink()
@@ -210,7 +210,7 @@ def test_a_file_that_is_swapped_for_a_pipe_is_not_waited_for(logs: Path) -> None
 
 @pytest.mark.parametrize("words", [[], ["--jobs", "2"]], ids=["alone", "jobs"])
 def test_a_pipe_that_is_named_is_read(tmp_path: Path, words: list[str]) -> None:
-    """As shells hand over the output of a command."""
+    """A named pipe given as an argument is read, alone and with workers."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)
     writer = threading.Thread(target=pipe.write_text, args=(FAILING,), daemon=True)
@@ -222,14 +222,14 @@ def test_a_pipe_that_is_named_is_read(tmp_path: Path, words: list[str]) -> None:
 
 @pytest.mark.parametrize("name", ["/dev/zero", "/dev/urandom", "file:///dev/zero"])
 def test_a_device_that_is_named_is_refused(name: str) -> None:
-    """It has no end; the empty one is an empty log."""
+    """A device is refused, as it has no end; /dev/null is an empty log."""
     done = doctor(name)
     assert (exit_code(done), sentence(done)) == (2, f"{name}: a device, not a log")
     assert exit_code(doctor("/dev/null")) == 0
 
 
 def test_a_device_as_standard_input_is_refused() -> None:
-    """The same through redirection."""
+    """A device as standard input is refused."""
     command = [sys.executable, "-m", "qnnmem", "doctor", "-"]
     with Path("/dev/zero").open("rb") as zero:
         done = subprocess.run(command, stdin=zero, capture_output=True, text=True, timeout=60)
@@ -237,7 +237,7 @@ def test_a_device_as_standard_input_is_refused() -> None:
 
 
 def test_a_folder_behind_a_file_url_is_a_folder(logs: Path) -> None:
-    """Pipes in it are left out as well, and files keep their URLs."""
+    """A file:// URL of a folder is read as a folder, with pipes skipped."""
     os.mkfifo(logs / "pipe.log")
     found = find_logs([f"file://{logs}/"])
     assert [stream.parts for stream in found.streams] == [(f"file://{logs}/a.log",)]
@@ -248,7 +248,7 @@ def test_a_folder_behind_a_file_url_is_a_folder(logs: Path) -> None:
     "url", ["foo://x", "foo://x/", "s3:/x://", "github://a", "data:///x", "zip://a::file:///nope"]
 )
 def test_a_url_that_nothing_opens_is_one_sentence(url: str) -> None:
-    """Each store raises what it likes; users read why, with the URL."""
+    """A URL that cannot be opened exits with 2 and a sentence with the URL."""
     pytest.importorskip("fsspec")
     done = doctor(url)
     assert exit_code(done) == 2
@@ -256,11 +256,11 @@ def test_a_url_that_nothing_opens_is_one_sentence(url: str) -> None:
 
 
 class Odd(Exception):
-    """An error class that nobody knows."""
+    """An unknown exception class."""
 
 
 def test_a_store_that_breaks_while_reading_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not only opening raises."""
+    """An unknown error while reading a URL exits with 2 and one sentence."""
     fsspec = pytest.importorskip("fsspec")
 
     class Breaking:
@@ -283,7 +283,7 @@ def test_a_store_that_breaks_while_reading_is_one_sentence(monkeypatch: pytest.M
 
 
 def test_files_of_a_folder_alone(logs: Path) -> None:
-    """A knowledge folder is one folder: what lies deeper is another matter."""
+    """A knowledge folder is read without its subfolders."""
     (logs / "deeper").mkdir()
     (logs / "deeper" / "b.log").write_text(HEALTHY)
     assert list(files_in(str(logs), below=False)) == [f"{logs}/a.log"]

@@ -1,4 +1,4 @@
-"""The founding entries: the call by its founding name, the code in whatever spelling."""
+"""The founding entries: the call by its founding name, the code in any spelling."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ EACH = [(entry, call) for entry, calls in CALLS.items() for call in calls]
 
 
 def entry_of(*lines: str) -> str | None:
-    """The entry that speaks on these lines."""
+    """Return the entry that matches these lines."""
     found = judged(built_in(), lines)
     return found.entry.id if found and found.entry else None
 
 
 @pytest.mark.parametrize(("entry", "call"), EACH)
 def test_a_number_beside_the_call(entry: str, call: str) -> None:
-    """Decimal or hexadecimal, whatever stands between; another code is not memory."""
+    """The number 1002 beside the call, decimal or hexadecimal, selects the entry."""
     for before in BEFORE:
         assert {entry_of(f"{call}{before}{number}") for number in NUMBERS} == {entry}
         for other in ("5005", "11002", "10023", "0x3eab"):
@@ -54,7 +54,7 @@ def test_a_number_beside_the_call(entry: str, call: str) -> None:
 
 @pytest.mark.parametrize(("entry", "call"), EACH)
 def test_a_name_beside_the_call_or_on_a_line_of_its_own(entry: str, call: str) -> None:
-    """Above, below or behind."""
+    """The name of the code selects the entry behind the call, above it or below it."""
     for name in NAMES:
         assert entry_of(f"{call}: {name}") == entry
         assert entry_of(call, f"Error code: {name}") == entry
@@ -63,21 +63,21 @@ def test_a_name_beside_the_call_or_on_a_line_of_its_own(entry: str, call: str) -
 
 @pytest.mark.parametrize(("entry", "call"), EACH)
 def test_a_line_of_qnn_with_the_code(entry: str, call: str) -> None:
-    """A line that is read, not known."""
+    """A QNN line with code 1002 after the call selects the entry."""
     assert entry_of(call, "QNN error 1002") == entry
     assert entry_of(call, "QNN error 5005") != entry
 
 
 @pytest.mark.parametrize(("entry", "call"), EACH)
 def test_the_doctor_says_so(entry: str, call: str, tmp_path: Path) -> None:
-    """The whole command, in a log with other lines."""
+    """The `doctor` verb gives the entry and memory for a log with other lines."""
     log = tmp_path / "dev.log"
     log.write_text(f"starting\n[12:00:01] {call}, error 0x3ea\nbye\n", "utf-8")
     (found,) = msgspec.json.decode(run("doctor", log, "--json").stdout)["incidents"]
     assert (found["entry"], found["is_memory"]) == (entry, True)
 
 
-# The notes' Root Cause lists, in pieces that the ranked causes repeat.
+# Fragments of the notes' Root Cause lists, which the ranked causes contain.
 CAUSES_OF = {
     "founding-device-create": ("HTP memory is insufficient", "graph is too large", "system heap"),
     "founding-device-init": ("fragmentation", "not released properly", "system heap"),
@@ -100,7 +100,7 @@ CODE_LINE = "Error code: QNN_STATUS_MEMORY_ALLOCATION_FAILED"
 
 @pytest.mark.parametrize("entry", NOTES)
 def test_the_whole_note_ranks_its_own_causes(entry: str, tmp_path: Path) -> None:
-    """Each item of the Root Cause list stands among the ranked causes, and in the JSON."""
+    """The report and the JSON rank each item of the note's Root Cause list."""
     log = tmp_path / "dev.log"
     log.write_text("\n".join((*NOTES[entry], CODE_LINE)) + "\n", "utf-8")
     text = run("doctor", log).stdout
@@ -118,7 +118,7 @@ def test_the_whole_note_ranks_its_own_causes(entry: str, tmp_path: Path) -> None
 def test_a_failed_call_alone_decides_no_side(
     entry: str, lines: tuple[str, ...], tmp_path: Path
 ) -> None:
-    """Exit code 3 with stage, the notes' causes and what to collect."""
+    """A failed call alone exits with 3 and shows the stage, the causes and what to collect."""
     log = tmp_path / "dev.log"
     log.write_text("\n".join(lines) + "\n", "utf-8")
     done = run("doctor", log)
@@ -144,7 +144,7 @@ def test_a_failed_call_alone_decides_no_side(
     ],
 )
 def test_the_code_alone_names_the_four_notes(line: str, tmp_path: Path) -> None:
-    """No stage, no side: the solutions of each stage are one command away."""
+    """The code alone exits with 3 and suggests `kb find`, which lists the four notes."""
     log = tmp_path / "dev.log"
     log.write_text(f"{line}\n", "utf-8")
     done = run("doctor", log)
@@ -154,7 +154,7 @@ def test_the_code_alone_names_the_four_notes(line: str, tmp_path: Path) -> None:
 
 
 def test_the_commands_carry_the_dimensions_of_the_model(tmp_path: Path) -> None:
-    """A command that is pasted works: the model needs its dimensions there, too."""
+    """The suggested commands repeat the model and its dimensions."""
     log = tmp_path / "dev.log"
     log.write_text("qnn_graph_create failed\n", "utf-8")
     model = Path(__file__).parents[2] / "examples" / "small.onnx"
@@ -168,7 +168,7 @@ def test_the_commands_carry_the_dimensions_of_the_model(tmp_path: Path) -> None:
         ("QNN_STATUS", set(CAUSES_OF)),
         ("QNN_STATUS_MEMORY_ALLOCATION_FAILED", set(CAUSES_OF)),
         ("fragmentation", {"founding-device-init"}),
-        # Root causes as the notes have them.
+        # Root causes as the notes state them.
         ("HTP memory insufficient", {"founding-device-create"}),
         ("Graph too large", {"founding-device-create"}),
         ("Large intermediate activation tensors", {"founding-graph-create"}),
@@ -189,6 +189,6 @@ def test_the_commands_carry_the_dimensions_of_the_model(tmp_path: Path) -> None:
     ],
 )
 def test_kb_find_puts_the_founding_entries_first(words: str, entries: set[str]) -> None:
-    """By the name of the code, a part of it, or a word of a cause."""
+    """`kb find` lists founding entries first for the code's name or a word of a cause."""
     rows = msgspec.json.decode(run("kb", "find", words, "--json").stdout)["entries"]
     assert {row["id"] for row in rows[: len(entries)]} == entries

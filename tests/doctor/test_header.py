@@ -1,4 +1,4 @@
-"""Heads of lines: who wrote them, when, in which process."""
+"""Line heads: writer, time and process."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ LINES = [
 def test_each_writer_is_recognised(
     line: bytes, style: str, pid: int | None, level: str, tag: str
 ) -> None:
-    """Style, process, level and tag are read from each line for itself."""
+    """Style, process, level and tag are read from each line head."""
     head = parse(line)
     assert (head.style, head.pid, head.level, head.tag) == (style, pid, level, tag)
     assert line[head.body :].endswith(b"text")
@@ -73,7 +73,7 @@ def test_each_writer_is_recognised(
 
 @pytest.mark.parametrize("line", [row[0] for row in LINES])
 def test_the_quick_way_says_the_same(line: bytes) -> None:
-    """Process and time do not depend on which of the two ways read them."""
+    """The quick parser gives the same process and time as the full parser."""
     head = parse(line)
     pid, time = process_of(line)
     assert pid == head.pid
@@ -81,7 +81,7 @@ def test_the_quick_way_says_the_same(line: bytes) -> None:
 
 
 def test_times_can_be_subtracted() -> None:
-    """Ten milliseconds apart is ten milliseconds, over midnight too."""
+    """Times differ correctly, also across midnight."""
     before = parse(b"05-28 23:59:59.995  1  1 E T: x").time
     after = parse(b"05-29 00:00:00.005  1  1 E T: x").time
     assert before is not None
@@ -101,5 +101,5 @@ def test_times_can_be_subtracted() -> None:
     ],
 )
 def test_producers_give_themselves_away(line: bytes, name: str) -> None:
-    """The program behind a line is read from its words."""
+    """The program behind a line is recognised from its words."""
     assert producer(line) == name

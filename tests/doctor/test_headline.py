@@ -1,4 +1,4 @@
-"""The first line about real logs: plain words, and no stage that no line tells."""
+"""The first line about real logs: plain words, and a stage only if a line shows it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ STRANGE = "E/QnnFoo: the widget exploded, failed with error 77"
 
 
 def said(folder: Path, *lines: str) -> tuple[int, str]:
-    """Exit code and report of a log."""
+    """Return the exit code and the report of a log."""
     log = folder / "dev.log"
     log.write_text("\n".join(lines) + "\n", "utf-8")
     done = run("doctor", log)
@@ -28,14 +28,14 @@ def said(folder: Path, *lines: str) -> tuple[int, str]:
     ],
 )
 def test_a_kill_alone_tells_no_stage(line: str, tmp_path: Path) -> None:
-    """Memory it is; at which call, nobody knows."""
+    """An out-of-memory kill alone gives a memory verdict without a stage."""
     code, text = said(tmp_path, line)
     assert (code, text.startswith("out of memory")) == (1, True)
     assert "stage" not in text.splitlines()[0]
 
 
 def test_a_call_beside_it_tells_the_stage(tmp_path: Path) -> None:
-    """With a line that names the call, its stage is said."""
+    """A line that names the call adds the stage to the verdict."""
     code, text = said(
         tmp_path,
         "Failed to finalize QNN graph. Error code: 1002 at location qnn_model.cc:167",
@@ -45,7 +45,7 @@ def test_a_call_beside_it_tells_the_stage(tmp_path: Path) -> None:
 
 
 def test_a_bare_code_is_a_sentence_and_a_list(tmp_path: Path) -> None:
-    """No names of causes in the first line, their meaning below."""
+    """A bare code gives a first line without cause ids; the list below explains them."""
     _, text = said(tmp_path, "QNN error 1002")
     first, *rest = text.splitlines()
     assert first.startswith("undecided: something failed, but the log does not show why; memory")
@@ -56,7 +56,7 @@ def test_a_bare_code_is_a_sentence_and_a_list(tmp_path: Path) -> None:
 
 
 def test_an_unknown_error_before_is_told_and_shown(tmp_path: Path) -> None:
-    """After the deciding line it is no reason for doubt."""
+    """An unknown error before the deciding line adds doubt and is shown; one after it does not."""
     _, before = said(tmp_path, STRANGE, KNOWN)
     assert before.startswith("graph stage: probably out of memory: the compiler's estimate")
     assert "an unknown error line comes before it: " in before

@@ -1,4 +1,4 @@
-"""`qnnmem doctor --host`: machines made of files, an adb made of a script, and this machine."""
+"""`qnnmem doctor --host`: fake machines, a scripted adb and this machine."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ LIMITS = (
 
 @dataclass(frozen=True)
 class Machine:
-    """A machine that is a dictionary of files, commands and rights."""
+    """A machine made of a dictionary of files, commands and rights."""
 
     files: Mapping[str, str] = field(default_factory=dict)
     commands: Mapping[str, str] = field(default_factory=dict)
@@ -58,13 +58,13 @@ class Machine:
     place: str = "a machine"
 
     def read_file(self, path: str) -> str | Unseen:
-        """A file of the dictionary."""
+        """Return a file of the dictionary."""
         if path in self.hidden:
             return Unseen("permission denied")
         return self.files.get(path, ABSENT)
 
     def list_folder(self, path: str) -> tuple[str, ...] | Unseen:
-        """What stands below a folder in the dictionary."""
+        """Return the names below a folder of the dictionary."""
         if path in self.hidden:
             return Unseen("permission denied")
         below = [
@@ -73,26 +73,26 @@ class Machine:
         return tuple(dict.fromkeys(name.split("/")[0] for name in below)) or ABSENT
 
     def rights(self, *paths: str) -> Mapping[str, Rights] | Unseen:
-        """The nodes that were asked about."""
+        """Return the rights of the given nodes."""
         return {path: self.nodes[path] for path in paths if path in self.nodes}
 
     def run(self, *words: str) -> str | Unseen:
-        """What a command says, by its first word or by all of them."""
+        """Return a command's output, looked up by all words or by the first word."""
         return self.commands.get(" ".join(words), self.commands.get(words[0], ABSENT))
 
     def having(self, **files: str) -> Machine:
-        """The same with more files; `__` stands for a slash."""
+        """Return a copy with more files; `__` stands for a slash."""
         more = {f"/{name.replace('__', '/')}": text for name, text in files.items()}
         return replace(self, files={**self.files, **more})
 
     def without(self, word: str) -> Machine:
-        """The same without the files whose path holds a word."""
+        """Return a copy without the files whose path holds a word."""
         left = {path: text for path, text in self.files.items() if word not in path}
         return replace(self, files=left)
 
 
 def plain(total: int = 8 << 20, free: int = 4 << 20) -> dict[str, str]:
-    """Files of every Linux, in KiB."""
+    """Return the files of any Linux, with memory in KiB."""
     return {
         "/proc/meminfo": MEMINFO.format(total=total, free=free),
         "/proc/pressure/memory": CALM,
@@ -102,7 +102,7 @@ def plain(total: int = 8 << 20, free: int = 4 << 20) -> dict[str, str]:
 
 
 def dsp(name: str, state: str, number: int = 0) -> dict[str, str]:
-    """A processor that Linux starts."""
+    """Return the files of a remote processor."""
     top = f"/sys/class/remoteproc/remoteproc{number}"
     firmware = f"qcom/{name}.mbn\n"
     return {f"{top}/name": name, f"{top}/state": f"{state}\n", f"{top}/firmware": firmware}
@@ -161,23 +161,23 @@ DESK = Machine(files=plain(), commands={"uname": "Linux 6.8.0 x86_64\n", "env": 
 
 
 def checks(machine: Machine) -> dict[str, HostCheck]:
-    """Every check by its id."""
+    """Return every check by its id."""
     return {one.id: one for one in examine(machine).checks}
 
 
 def stands(machine: Machine, name: str) -> HostVerdict:
-    """How one check stands."""
+    """Return the verdict of one check."""
     return checks(machine)[name].verdict
 
 
 def action(machine: Machine, name: str) -> str:
-    """What a check says is to be done."""
+    """Return the action that a check recommends."""
     return checks(machine)[name].action
 
 
 @pytest.mark.parametrize("machine", [PHONE, BOARD], ids=["phone", "board"])
 def test_a_good_device_has_no_problem(machine: Machine) -> None:
-    """Nothing is wrong, and the exit code says so."""
+    """A working device has no problem and exits with 0."""
     found = examine(machine)
     assert [one.id for one in found.problem_checks] == []
     assert (found.has_dsp, found.exit_code) == (True, 0)
@@ -187,7 +187,7 @@ def test_a_good_device_has_no_problem(machine: Machine) -> None:
 
 
 def test_an_ordinary_machine_is_called_that_in_one_line() -> None:
-    """Without a DSP nothing can be said about one."""
+    """A machine without QNN and DSP gets one line and exit code 3."""
     found = examine(DESK)
     assert found.exit_code == 3
     assert report.render_text(found) == (
@@ -197,13 +197,13 @@ def test_an_ordinary_machine_is_called_that_in_one_line() -> None:
 
 
 def test_processors_of_other_vendors_are_no_dsp() -> None:
-    """Boards of others start a microcontroller the same way."""
+    """A remote processor of another vendor does not count as a DSP."""
     other = replace(DESK, files={**DESK.files, **dsp("imx-rproc", "offline")})
     assert examine(other).exit_code == 3
 
 
 def test_a_phone_without_the_skel_is_told_which_one() -> None:
-    """A stub without its skel names the file to copy."""
+    """A stub without its skel is a problem; the action names the file to copy."""
     bare = PHONE.without("Skel").having(vendor__lib__rfsa__adsp__libQnnHtpV73Skel_so="")
     assert stands(PHONE.without("Skel"), "libraries") is PROBLEM
     assert stands(bare, "libraries") is PROBLEM
@@ -219,10 +219,10 @@ HTP_LIBRARIES = (
 
 
 class WithReleases(Machine):
-    """A machine whose libraries name the releases that its place says."""
+    """A machine whose libraries report the releases in `place`."""
 
     def run(self, *words: str) -> str | Unseen:
-        """As ever, but for that one command."""
+        """Return `place` for the command that reads releases."""
         return self.place if words[:3] == ("sh", "-c", RELEASES) else super().run(*words)
 
 
@@ -231,7 +231,7 @@ class WithReleases(Machine):
     [(None, GOOD), ("Htp.so", PROBLEM), ("System", PROBLEM), ("Stub", PROBLEM), ("Skel", PROBLEM)],
 )
 def test_releases_that_do_not_go_together(odd: str | None, verdict: HostVerdict) -> None:
-    """Library, system library, stub and skel, by what their bytes name; one odd is enough."""
+    """One library of another SDK release, whether stub, skel or system library, is a problem."""
     lines = [
         f"= {path}\n{'v2.28.0.2410291818' if odd and odd in path else 'AISW_VERSION: 2.51.0'}"
         for path in HTP_LIBRARIES
@@ -247,7 +247,7 @@ def test_releases_that_do_not_go_together(odd: str | None, verdict: HostVerdict)
 
 @pytest.mark.parametrize(("skel", "verdict"), [("260929181845", GOOD), ("260101000000", NOT_KNOWN)])
 def test_builds_of_one_release(skel: str, verdict: HostVerdict) -> None:
-    """A stub compares the whole build id; that two builds of a release fail is not known."""
+    """Another build of the same release is not known to fail."""
     lines = [
         f"= {path}\nAISW_VERSION: 2.51.0\nv2.51.0.{skel if 'Skel' in path else '260929181845'}"
         for path in HTP_LIBRARIES
@@ -264,13 +264,13 @@ def test_builds_of_one_release(skel: str, verdict: HostVerdict) -> None:
     [
         (("remote_handle_open", "rpcmem_alloc", "rpcmem_free", "rpcmem_to_fd"), GOOD),
         (("remote_handle_open",), PROBLEM),
-        ((), GOOD),  # its bytes may not be read
+        ((), GOOD),  # the library may be unreadable
     ],
 )
 def test_a_fastrpc_library_without_shared_memory(
     functions: tuple[str, ...], verdict: HostVerdict
 ) -> None:
-    """QNN loads three functions of it; without them no buffer can be shared."""
+    """A FastRPC library without the three rpcmem functions is a problem."""
     lines = ("= /vendor/lib64/libcdsprpc.so", *functions)
     machine = WithReleases(PHONE.files, PHONE.commands, PHONE.nodes, place="\n".join(lines))
     asked = checks(machine)["transport"]
@@ -279,7 +279,7 @@ def test_a_fastrpc_library_without_shared_memory(
 
 
 def test_an_unpacked_image_is_looked_at(tmp_path: Path) -> None:
-    """Its libraries and properties; a link that leads out of it is not followed."""
+    """An unpacked image is checked; a link out of it is not followed."""
     for at, release in zip(HTP_LIBRARIES, ("2.51.0", "2.51.0", "2.51.0", "2.28.0"), strict=True):
         place = tmp_path / at.lstrip("/")
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -299,7 +299,7 @@ def test_an_unpacked_image_is_looked_at(tmp_path: Path) -> None:
 
 
 def test_a_skel_of_another_version_is_no_pair() -> None:
-    """Whether the SoC is known or not."""
+    """A skel of another Hexagon version is a problem, for known and unknown SoCs."""
     files = {"/vendor/lib/rfsa/adsp/libQnnHtpV73Skel.so": "", **PHONE.without("Skel").files}
     other = replace(PHONE, files=files)
     assert stands(other, "libraries") is PROBLEM
@@ -309,7 +309,7 @@ def test_a_skel_of_another_version_is_no_pair() -> None:
 
 
 def test_a_stub_for_another_soc_is_no_pair() -> None:
-    """The skel of the SoC is there, the stub is not."""
+    """A stub for another SoC is a problem; the action names the missing stub."""
     other = PHONE.without("Stub")
     other = replace(other, files={**other.files, "/vendor/lib64/libQnnHtpV69Stub.so": ""})
     assert stands(other, "libraries") is PROBLEM
@@ -317,13 +317,13 @@ def test_a_stub_for_another_soc_is_no_pair() -> None:
 
 
 def test_a_folder_that_hides_its_files_is_no_proof() -> None:
-    """Phones hide the folder of skels from the shell: nobody can say that one is missing."""
+    """If the folder of skels is unreadable, as on phones, a missing skel is not known."""
     hidden = replace(PHONE.without("Skel"), hidden=("/vendor/lib/rfsa/adsp",))
     assert stands(hidden, "libraries") is NOT_KNOWN
 
 
 def test_a_skel_that_the_dsp_does_not_look_for_is_named() -> None:
-    """Beside the program it is found only when a variable says so."""
+    """A skel outside the search path needs ADSP_LIBRARY_PATH, which the action names."""
     astray = PHONE.without("Skel")
     files = {**astray.files, "/data/local/tmp/libQnnHtpV75Skel.so": ""}
     astray = replace(astray, files=files)
@@ -346,14 +346,14 @@ def test_a_skel_that_the_dsp_does_not_look_for_is_named() -> None:
     ],
 )
 def test_folders_that_variables_name(text: str, verdict: HostVerdict) -> None:
-    """They have to be there, and those for the DSP stand between semicolons."""
+    """Folders in library path variables must exist; DSP paths use semicolons."""
     board = replace(BOARD, commands={**BOARD.commands, "env": f"A=b\n{text}\n"})
     assert stands(board, "paths") is verdict
 
 
 @pytest.mark.parametrize("state", ["offline", "crashed", "suspended"])
 def test_a_dsp_that_is_down(state: str) -> None:
-    """That of the cDSP counts; another one may be down."""
+    """A cDSP that is not running is a problem; another DSP may be down."""
     down = replace(BOARD, files={**BOARD.files, **dsp("cdsp", state, 1)})
     assert stands(down, "state") is PROBLEM
     assert examine(down).exit_code == 1
@@ -371,7 +371,7 @@ def test_a_dsp_that_is_down(state: str) -> None:
     ],
 )
 def test_what_lpai_needs(state: str, library: str, verdict: HostVerdict, said: str) -> None:
-    """A device with a Hexagon aDSP, and the libraries; the version only the SoC's papers say."""
+    """LPAI needs a running aDSP and its library; the LPAI version stays unknown."""
     files = {**BOARD.files, **dsp("adsp", state), f"/usr/lib/{library}": ""}
     found = checks(replace(BOARD, files=files))["lpai"]
     assert found.verdict is verdict
@@ -387,12 +387,12 @@ def test_what_lpai_needs(state: str, library: str, verdict: HostVerdict, said: s
     ("firmware", "verdict"),
     [
         ("qcom/sm8650/cdsp.mbn", NOT_KNOWN),
-        ("qcom/sm8550/cdsp.mbn", PROBLEM),  # of v73, the SoC has v75
+        ("qcom/sm8550/cdsp.mbn", PROBLEM),  # for v73, but the SoC has v75
         ("qcom/board/cdsp.mbn", NOT_KNOWN),
     ],
 )
 def test_firmware_of_another_soc(firmware: str, verdict: HostVerdict) -> None:
-    """The path of a DSP's firmware may name a SoC, with another version of Hexagon."""
+    """Firmware whose path names a SoC with another Hexagon version is a problem."""
     path = "/sys/class/remoteproc/remoteproc1/firmware"
     files = {**PHONE.files, path: f"{firmware}\n"}
     found = checks(replace(PHONE, files=files))["driver"]
@@ -402,7 +402,7 @@ def test_firmware_of_another_soc(firmware: str, verdict: HostVerdict) -> None:
 
 
 def test_a_board_without_rights() -> None:
-    """The node is there, its owner is named."""
+    """Nodes without access rights are a problem, and their owner is named."""
     shut = replace(BOARD, nodes={"/dev/fastrpc-cdsp": SHUT, "/dev/dma_heap/system": SHUT})
     assert stands(shut, "nodes") is stands(shut, "heap") is PROBLEM
     assert "root fastrpc" in checks(shut)["nodes"].found
@@ -414,7 +414,7 @@ def test_a_board_without_rights() -> None:
 
 
 def test_a_board_without_nodes() -> None:
-    """A DSP that nobody can reach; one node of another DSP does not help."""
+    """A board without a node for the cDSP is a problem."""
     assert stands(replace(BOARD, nodes={}), "nodes") is PROBLEM
     adsp = replace(BOARD, nodes={"/dev/fastrpc-adsp": OPEN})
     assert stands(adsp, "nodes") is PROBLEM
@@ -423,7 +423,7 @@ def test_a_board_without_nodes() -> None:
 
 
 def test_a_desk_with_the_libraries_has_no_problem() -> None:
-    """QNN's libraries compile and emulate on x86-64, where there is no DSP to miss."""
+    """An x86-64 machine with the QNN libraries has no problem without a DSP."""
     desk = replace(DESK, files={**DESK.files, "/usr/lib/libQnnHtp.so": ""})
     assert examine(desk).exit_code == 0
 
@@ -434,7 +434,7 @@ def test_a_desk_with_the_libraries_has_no_problem() -> None:
         (MEMINFO.format(total=8 << 20, free=200 << 10), PROBLEM),
         (MEMINFO.format(total=64 << 20, free=5 << 20), PROBLEM),
         (MEMINFO.format(total=8 << 20, free=2 << 20), GOOD),
-        ("MemTotal: 1000 kB\nMemFree: 900 kB\n", PROBLEM),  # too small for anything
+        ("MemTotal: 1000 kB\nMemFree: 900 kB\n", PROBLEM),  # less than the minimum in total
         ("", NOT_KNOWN),
         ("MemTotal: lots\n", NOT_KNOWN),
         ("MemTotal: 10 kB\nMemAvailable: 99 kB\n", NOT_KNOWN),
@@ -443,7 +443,7 @@ def test_a_desk_with_the_libraries_has_no_problem() -> None:
     ],
 )
 def test_free_memory(text: str, verdict: HostVerdict) -> None:
-    """A tenth of the whole, and at least 512 MiB."""
+    """Free memory must be at least a tenth of the total and 512 MiB."""
     assert stands(replace(BOARD, files={**BOARD.files, "/proc/meminfo": text}), "memory") is verdict
 
 
@@ -458,7 +458,7 @@ def test_free_memory(text: str, verdict: HostVerdict) -> None:
     ],
 )
 def test_memory_pressure(text: str, verdict: HostVerdict) -> None:
-    """A tenth of the time for some, a twentieth for all."""
+    """Pressure over a tenth of the time for some tasks, or a twentieth for all, is a problem."""
     board = replace(BOARD, files={**BOARD.files, "/proc/pressure/memory": text})
     assert stands(board, "pressure") is verdict
 
@@ -467,7 +467,7 @@ def test_memory_pressure(text: str, verdict: HostVerdict) -> None:
     ("limit", "verdict"), [("max", GOOD), (str(256 << 20), PROBLEM), (str(6 << 30), GOOD)]
 )
 def test_the_limit_of_a_control_group(limit: str, verdict: HostVerdict) -> None:
-    """A container may be allowed less than the machine has."""
+    """A cgroup limit below the needed memory is a problem."""
     board = replace(BOARD, files={**BOARD.files, "/sys/fs/cgroup/a/memory.max": limit})
     assert stands(board, "group") is verdict
 
@@ -482,14 +482,14 @@ def test_the_limit_of_a_control_group(limit: str, verdict: HostVerdict) -> None:
     ],
 )
 def test_limits_of_a_process(old: str, new: str, verdict: HostVerdict) -> None:
-    """Files and address space."""
+    """Low limits on open files or address space are a problem."""
     text = LIMITS.replace(old, new)
     board = replace(BOARD, files={**BOARD.files, "/proc/self/limits": text})
     assert stands(board, "limits") is verdict
 
 
 def test_a_refusal_of_selinux_about_the_dsp_counts() -> None:
-    """Others are everyday business, and so are those of daemons."""
+    """An SELinux denial for an app on a DSP node is a problem; on other paths it is not."""
     line = 'avc: denied {{ ioctl }} for path="{}" scontext=u:r:untrusted_app:s0\n'
     for path, verdict in (("/dev/fastrpc-cdsp", PROBLEM), ("/data/x", GOOD)):
         log = {**PHONE.commands, "logcat": line.format(path)}
@@ -501,7 +501,7 @@ def test_a_refusal_of_selinux_about_the_dsp_counts() -> None:
 
 
 def test_a_soc_without_htp_is_a_problem_and_an_unknown_one_is_not() -> None:
-    """The table of SoCs decides."""
+    """A SoC without HTP is a problem; an unknown SoC is not."""
     names = ("SM8650", "SM8650-AC", "SM8750P", "qcom,sm8550-mtp", "Qualcomm QCS6490 board")
     for name, verdict in (
         *((name, GOOD) for name in names),
@@ -512,7 +512,7 @@ def test_a_soc_without_htp_is_a_problem_and_an_unknown_one_is_not() -> None:
 
 
 def test_what_cannot_be_read_is_not_known_with_the_reason() -> None:
-    """A machine of which the kernel's name is all that can be seen."""
+    """A check whose data is unreadable is `not known`, with the reason."""
 
     class Blind(Machine):
         def rights(self, *_paths: str) -> Unseen:
@@ -538,13 +538,13 @@ def test_what_cannot_be_read_is_not_known_with_the_reason() -> None:
 
 
 def test_a_machine_of_which_nothing_can_be_read_cannot_be_looked_at() -> None:
-    """The reason is the sentence."""
+    """A machine where even the kernel name is unreadable is refused with the reason."""
     with pytest.raises(UsageError, match="a machine cannot be read: not found"):
         examine(Machine())
 
 
 def test_every_check_concerns_causes_that_exist() -> None:
-    """And its id and name are its own."""
+    """Every check concerns existing causes, has a unique id and states a reason."""
     subjects = [subject for subject, _ in CHECKS]
     assert {cause for subject in subjects for cause in subject.causes} <= CAUSES.keys()
     assert len({subject.id for subject in subjects}) == len(subjects)
@@ -562,7 +562,7 @@ def test_every_check_concerns_causes_that_exist() -> None:
     ],
 )
 def test_checks_about_the_cause_come_first(cause: str, first: set[str]) -> None:
-    """And among them a problem."""
+    """Checks that concern the cause come first, a problem before the others."""
     found = with_causes(examine(PHONE.without("Skel")), [cause])
     assert {one.id for one in found.checks[: len(first)]} == first
     assert len(found.checks) == len(CHECKS)
@@ -573,7 +573,7 @@ def test_checks_about_the_cause_come_first(cause: str, first: set[str]) -> None:
 
 
 def hostile() -> HostResult:
-    """A phone whose every word is an attack on terminals and pages."""
+    """Return the result for a phone whose every word is an attack on terminals and pages."""
     evil = "\x1b]0;x\x07<script>\u202e" + "A" * 5000
     words = dict.fromkeys(PHONE.commands, evil)
     files = {path: evil for path in PHONE.files if "lib" not in path}
@@ -589,7 +589,7 @@ def hostile() -> HostResult:
 
 
 def test_what_a_device_says_cannot_hurt() -> None:
-    """No control character and no endless line comes through, in any form."""
+    """Control characters and endless lines of a device do not reach any report."""
     found = with_causes(hostile(), ["skel_missing"])
     for text in (
         report.render_text(found, verbose=True),
@@ -610,7 +610,7 @@ PIECES = (
 
 
 def damaged(random: Random, text: str) -> str:
-    """A text with some pieces replaced by others, or as it is."""
+    """Return a text with some pieces replaced at random, or unchanged."""
     letters = list(text)
     for _ in range(random.choice((0, 0, 1, 3, 6))):
         at = random.randint(0, len(letters))
@@ -620,7 +620,7 @@ def damaged(random: Random, text: str) -> str:
 
 @pytest.mark.parametrize("machine", [PHONE, BOARD, DESK], ids=["phone", "board", "desk"])
 def test_no_answer_of_a_device_breaks_a_check(machine: Machine) -> None:
-    """Whatever files and commands say, there is a valid and printable report, or one sentence."""
+    """Random damage to files and commands gives a valid, printable report or one sentence."""
     for seed in range(60):
         random = Random(seed)  # noqa: S311  not for secrets
         files = {path: damaged(random, text) for path, text in machine.files.items()}
@@ -636,23 +636,23 @@ def test_no_answer_of_a_device_breaks_a_check(machine: Machine) -> None:
 
 
 def valid(values: dict[str, Any]) -> None:
-    """Refuse what the schema does not describe."""
+    """Assert that the values follow the schema."""
     jsonschema.Draft202012Validator(load_schema("qnnmem.host/1")).validate(values)
 
 
 @pytest.fixture(autouse=True)
 def unhurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A busy machine is given time; what ends with the time sets its own."""
+    """Raise the time limits for busy machines; tests of the limits set their own."""
     monkeypatch.setattr(looking, "CALL_S", 600.0)
     monkeypatch.setattr(devices, "CALL_S", 600.0)
     monkeypatch.setattr(devices, "TOTAL_S", 600.0)
 
 
-# ---- commands and adb
+# Commands and adb
 
 
 def test_a_command_that_hangs_is_ended() -> None:
-    """With all that it started."""
+    """A command that exceeds its time limit is ended with its child processes."""
     begun = time.monotonic()
     answer = ask(("sh", "-c", "echo a; sleep 600 & sleep 600"), patient(0.3), 100)
     assert (answer.code, answer.text) == (None, "a\n")
@@ -660,7 +660,7 @@ def test_a_command_that_hangs_is_ended() -> None:
 
 
 def test_a_command_without_end_is_cut() -> None:
-    """What it said first counts; its complaints stop nothing."""
+    """Output beyond the limit is cut; error output does not block the command."""
     answer = ask(("sh", "-c", "while :; do echo aaaaaaa; done"), 300, 1000)
     assert (answer.code, len(answer.text)) == (0, 1000)
     loud = ask(("sh", "-c", "head -c 300000 /dev/zero >&2; echo a"), 300, 1000)
@@ -668,19 +668,19 @@ def test_a_command_without_end_is_cut() -> None:
 
 
 def test_a_server_that_holds_the_pipe_is_not_waited_for() -> None:
-    """As that of adb does, which the first call starts."""
+    """A background server that holds the pipe open, like adb's, does not delay the answer."""
     begun = time.monotonic()
     answer = ask(("sh", "-c", "sleep 600 & echo $!"), 300, 1000)
     assert answer.code == 0
     assert time.monotonic() - begun < 300
-    # What later commands say is not taken by the reader that still waits for the server.
+    # The reader that waits for the server does not take the output of later commands.
     later = {ask(("sh", "-c", "echo no >&2; exit 1"), 300, 1000) for _ in range(20)}
     os.kill(int(answer.text), signal.SIGKILL)
     assert later == {CommandAnswer(1, "", "no\n")}
 
 
 def test_this_machine_can_be_looked_at() -> None:
-    """Whatever it is: files, folders, rights and commands."""
+    """On this machine, files, folders, rights and commands can be read."""
     here = find_machine("local")
     assert here.read_file("/proc/version") != ABSENT
     assert here.read_file("/gone/gone") == ABSENT
@@ -698,13 +698,13 @@ def test_this_machine_can_be_looked_at() -> None:
 
 
 def test_after_its_time_a_look_sees_nothing() -> None:
-    """Every further call says so at once."""
+    """After the total time limit, every read returns a reason at once."""
     late = ShellLook("x", time.monotonic() - 1)
     assert late.read_file("/proc/version") == Unseen("the checks stopped after 30 seconds")
 
 
 def adb(folder: Path, monkeypatch: pytest.MonkeyPatch, devices_: str, shell: str = "") -> Path:
-    """Put an `adb` on the PATH: what `adb devices` does, and what its shell does."""
+    """Put a fake `adb` on the PATH, with scripts for `adb devices` and for its shell."""
     (folder / "bin").mkdir(exist_ok=True)
     script = folder / "bin" / "adb"
     script.write_text(
@@ -718,12 +718,12 @@ def adb(folder: Path, monkeypatch: pytest.MonkeyPatch, devices_: str, shell: str
     return script
 
 
-BY_A_SHELL = 'exec sh -c "$*"'  # as the real one does: words are joined and read by a shell
+BY_A_SHELL = 'exec sh -c "$*"'  # as the real adb does: words are joined and read by a shell
 ONE = "printf 'List of devices attached\\n1a2b\\tdevice\\n\\n'"
 
 
 def test_a_device_is_read_through_adb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Words arrive whole, whatever is in them; the answer is that of the device."""
+    """Arguments reach the device's shell unchanged, and answers come from the device."""
     adb(tmp_path, monkeypatch, ONE)
     device = find_machine("adb")
     assert device.place == "adb device 1a2b"
@@ -737,7 +737,7 @@ def test_a_device_is_read_through_adb(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_a_whole_device_behind_adb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From files in a folder, through the script, to the verdict; rights are those of the files."""
+    """A whole device behind adb gets good verdicts, and a removed skel is a problem."""
     for path, text in {**PHONE.files, "/dev/fastrpc-cdsp": "", "/dev/dma_heap/system": ""}.items():
         file = tmp_path / "root" / path.lstrip("/")
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -762,7 +762,7 @@ def test_a_whole_device_behind_adb(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_an_old_adb_has_one_stream_and_no_exit_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Complaints are not taken for the text of a file, and lines end as they do here."""
+    """With an old adb, error output is not read as a file, and line ends are normalised."""
     adb(tmp_path, monkeypatch, ONE, 'sh -c "$*" 2>&1 | sed "s/$/\r/"; exit 0')
     device = find_machine("adb")
     assert device.read_file("/gone/gone") == ABSENT
@@ -816,7 +816,7 @@ def test_an_old_adb_has_one_stream_and_no_exit_code(
 def test_a_device_that_cannot_be_looked_at(
     devices_: str, host: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One sentence with what to do, and exit code 2; a diagnosis beside it is given anyway."""
+    """An unusable device exits with 2 and an action; beside a log it is only a note."""
     adb(tmp_path, monkeypatch, devices_)
     if "sleep" in devices_:
         monkeypatch.setattr(devices, "CALL_S", 0.3)
@@ -830,14 +830,14 @@ def test_a_device_that_cannot_be_looked_at(
 
 
 def test_a_server_that_starts_is_no_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The first call of the day says more."""
+    """Start messages of the adb server are not taken for a device."""
     started = "echo '* daemon not running; starting now at tcp:5037'; echo '* daemon started'; "
     adb(tmp_path, monkeypatch, started + ONE)
     assert find_machine("adb").place == "adb device 1a2b"
 
 
 def test_no_adb_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it is part of is said."""
+    """Without adb, or with a broken adb, the refusal says what to install or what failed."""
     monkeypatch.setenv("PATH", str(tmp_path))
     done = run("doctor", "--host", "adb")
     assert exit_code(done) == 2
@@ -854,7 +854,7 @@ def test_no_adb_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_device_that_is_gone_meanwhile(
     shell: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """That it does not answer is not taken for a file that is not there."""
+    """A device that disappears is reported as not answering, not as missing files."""
     adb(tmp_path, monkeypatch, ONE, shell)
     done = run("doctor", "--host", "adb")
     assert exit_code(done) == 2
@@ -864,7 +864,7 @@ def test_a_device_that_is_gone_meanwhile(
 def test_a_device_that_hangs_ends_with_the_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each call has its limit, all together have theirs."""
+    """A hanging device ends with the time limits per call and in total."""
     monkeypatch.setattr(looking, "CALL_S", patient(0.2))
     monkeypatch.setattr(devices, "TOTAL_S", 3.0 * patient(0.2))
     adb(tmp_path, monkeypatch, ONE, 'case "$*" in uname*) echo Linux 1 x;; *) sleep 600;; esac')
@@ -887,7 +887,7 @@ def test_a_device_that_hangs_ends_with_the_time(
 def test_a_device_that_speaks_nonsense(
     shell: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is not believed, and it breaks nothing."""
+    """Nonsense from a device gives a printable report of limited length."""
     monkeypatch.setattr(devices, "TOTAL_S", 3.0)
     adb(tmp_path, monkeypatch, ONE, shell)
     done = run("doctor", "--host", "adb", "-v")
@@ -896,11 +896,11 @@ def test_a_device_that_speaks_nonsense(
     assert len(done.stdout) < 20_000
 
 
-# ---- the command line
+# The command line
 
 
 def test_alone_it_shows_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The verdict, then a row for each check, then what to do and why."""
+    """Without a log, `--host` prints the verdict, a row per check, and actions with reasons."""
     monkeypatch.setattr(devices, "find_machine", lambda _text: PHONE.without("Skel"))
     monkeypatch.setattr("qnnmem.doctor.host.find_machine", lambda _text: PHONE.without("Skel"))
     done = run("doctor", "--host")
@@ -917,7 +917,7 @@ def test_alone_it_shows_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_beside_a_log_both_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The diagnosis comes first and gives the exit code; JSON has the checks under a key."""
+    """Beside a log, the diagnosis comes first and sets the exit code; the JSON has key `host`."""
     monkeypatch.setattr("qnnmem.doctor.host.find_machine", lambda _text: PHONE)
     done = run("doctor", LOG, "--host")
     assert exit_code(done) == 1
@@ -933,7 +933,7 @@ def test_beside_a_log_both_are_shown(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_memory_is_checked_on_an_ordinary_machine_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A build machine runs out of memory without any DSP."""
+    """A memory cause is checked on a machine without a DSP, too."""
     desk = replace(DESK, files=plain(8 << 20, 1 << 10))
     monkeypatch.setattr("qnnmem.doctor.host.find_machine", lambda _text: desk)
     text = report.render_beside(with_causes(examine(desk), ["mem_system_ram"]))
@@ -958,7 +958,7 @@ def test_memory_is_checked_on_an_ordinary_machine_too(monkeypatch: pytest.Monkey
     ],
 )
 def test_what_does_not_go_together(words: list[str | Path], says: str) -> None:
-    """One sentence each."""
+    """Invalid combinations of options exit with 2 and one sentence."""
     done = run("doctor", *words)
     assert exit_code(done) == 2
     assert says in sentence(done)
@@ -966,7 +966,7 @@ def test_what_does_not_go_together(words: list[str | Path], says: str) -> None:
 
 @pytest.mark.parametrize(("typed", "offered"), [("", "local adb"), ("a", "adb"), ("x", "")])
 def test_machines_are_completed(typed: str, offered: str) -> None:
-    """A serial number is not known before it is typed."""
+    """Completion of --host offers `local` and `adb`, but no serial numbers."""
     names = {"COMP_WORDS": f"qnnmem doctor --host {typed}", "COMP_CWORD": "3"}
     surroundings = {**os.environ, **names, "_QNNMEM_COMPLETE": "bash_complete"}
     command = [sys.executable, "-m", "qnnmem"]
@@ -975,13 +975,13 @@ def test_machines_are_completed(typed: str, offered: str) -> None:
 
 
 def test_a_log_behind_the_option_is_a_log(monkeypatch: pytest.MonkeyPatch) -> None:
-    """`--host a.log` means this machine and that log."""
+    """`--host a.log` checks this machine and reads that log."""
     monkeypatch.setattr("qnnmem.doctor.host.find_machine", lambda _text: PHONE)
     assert run("doctor", "--host", LOG).stdout == run("doctor", LOG, "--host", "local").stdout
 
 
 def test_a_result_goes_to_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the verdict on the side, and never over another file."""
+    """`-o` writes the result, prints the verdict on standard error and keeps existing files."""
     monkeypatch.setattr("qnnmem.doctor.host.find_machine", lambda _text: PHONE)
     path = tmp_path / "host.json"
     done = run("doctor", "--host", "--json", "-o", path)
@@ -992,7 +992,7 @@ def test_a_result_goes_to_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.skipif(sys.platform != "linux", reason="it is this machine that is looked at")
 def test_another_system_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A phone can be looked at from everywhere."""
+    """On another operating system than Linux, `--host` suggests adb."""
     monkeypatch.setattr(sys, "platform", "darwin")
     done = run("doctor", "--host")
     assert exit_code(done) == 2

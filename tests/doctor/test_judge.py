@@ -1,4 +1,4 @@
-"""Judging: which entry speaks, and when none may."""
+"""The judgement: which entry matches, and when none does."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LINES = (
 
 
 def entry(name: str, cause: str, *whens: When, **fields: object) -> Entry:
-    """An entry with what matters here."""
+    """Return an entry with these fields."""
     values = {"title": name, "stage": "context", **fields}
     return Entry(id=name, cause=cause, whens=whens, **values)  # type: ignore[arg-type]
 
@@ -54,7 +54,7 @@ KNOWLEDGE = Knowledge(pack(LINES, ENTRIES))
 
 
 def said(*signs: str | tuple[str, int]) -> Judgement:
-    """The judgement about lines given by their signs, in order."""
+    """Return the judgement about lines, given by their signs in order."""
     names = [line.sign for line in LINES]
     seen = []
     for sign in signs:
@@ -65,24 +65,24 @@ def said(*signs: str | tuple[str, int]) -> Judgement:
 
 
 def spoken(judgement: Judgement) -> str | None:
-    """The entry that speaks."""
+    """Return the id of the matching entry."""
     return judgement.entry.id if judgement.entry else None
 
 
 def test_the_first_deciding_line_speaks() -> None:
-    """A missing library explains the full domain that follows, not the other way round."""
+    """The first deciding line selects the entry."""
     assert spoken(said("skel", ("pd", 3_000_000_000))) == "no-skel"
     assert spoken(said(("pd", 3_000_000_000), "skel")) == "full"
 
 
 def test_a_cause_beats_what_only_knows_that_memory_is_short() -> None:
-    """Even when the weaker line came first."""
+    """An entry with a cause beats an entry that only decides memory, even if it comes later."""
     assert spoken(said("map", ("pd", 3_000_000_000))) == "full"
     assert spoken(said("map", ("pd", 3_000))) == "mapping"
 
 
 def test_numbers_in_lines_decide() -> None:
-    """Below the bound the entry is silent, and so is the judge."""
+    """Below the entry's bound for a number, no entry matches."""
     judgement = said(("pd", 1_999_999_999))
     assert judgement.entry is None
     assert not judgement.healthy
@@ -90,19 +90,19 @@ def test_numbers_in_lines_decide() -> None:
 
 
 def test_order_matters_where_an_entry_says_so() -> None:
-    """A device that fails after a context failed is another matter than one that fails first."""
+    """An `after` condition matches only if its lines come first."""
     assert spoken(said("context", "device")) == "leak"
     assert spoken(said("device", "context")) == "bare"
 
 
 def test_the_stage_is_that_of_the_outermost_call() -> None:
-    """Chains end with the call that the program made."""
+    """The stage is that of the last call in the chain."""
     assert said("skel").stage == "init"
     assert said("skel", ("pd", 5)).stage == "context"
 
 
 def test_lines_of_a_healthy_run_are_no_incident() -> None:
-    """Unless something is left that they do not explain."""
+    """Lines that a harmless entry explains are no incident, unless other lines remain."""
     healthy = said("skel", "device", "fallback")
     assert healthy.healthy
     assert healthy.noise == ("other-path",)
@@ -110,12 +110,12 @@ def test_lines_of_a_healthy_run_are_no_incident() -> None:
 
 
 def test_what_cannot_be_decided_is_ranked() -> None:
-    """The entry's own list, best first."""
+    """Without a decision, the entry's ranked candidates are returned."""
     assert said("device").candidates == (("skel_missing", 0.5), ("mem_unknown", 0.2))
 
 
 def test_a_teams_entry_speaks_first() -> None:
-    """Own knowledge is nearer to the device at hand; the better covered note wins."""
+    """A team's entry takes precedence, and among two the one with more matched lines."""
     own = Entry(
         "ours",
         "Our board",

@@ -1,4 +1,4 @@
-"""Whether entries keep what they promise: the check, the stored logs, and `qnnmem kb`."""
+"""The check of entries, the stored logs, and `qnnmem kb`."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ run = verb("kb")
 
 
 def checked(tmp_path: Path, text: str, name: str = "entry.md") -> KbCheckResult:
-    """Check a team's only entry."""
+    """Return the result of checking a folder with one entry."""
     (tmp_path / name).write_text(text, "utf-8")
     return check([tmp_path])
 
 
 def sentences(found: KbCheckResult) -> list[str]:
-    """What is said about my entry."""
+    """Return the findings about `my-entry`."""
     return [one.sentence for one in found.findings if one.entry == "my-entry"]
 
 
@@ -41,14 +41,14 @@ def sentences(found: KbCheckResult) -> list[str]:
 
 
 def test_the_built_in_entries_are_good() -> None:
-    """Nothing is wrong with what comes with the package."""
+    """The built-in entries have no findings."""
     found = check()
     assert [f"{one.entry}: {one.sentence}" for one in found.findings] == []
     assert found.entries > 50
 
 
 def test_a_stored_line_is_searched_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many questions are asked about it, and however often it stands there."""
+    """Each distinct stored line is searched once for all cases."""
     searched: list[bytes] = []
 
     def noted(knowledge: Knowledge, text: bytes, lines: Iterable[int]) -> list[Found]:
@@ -64,7 +64,7 @@ def test_a_stored_line_is_searched_once(monkeypatch: pytest.MonkeyPatch) -> None
 
 
 def test_a_call_that_failed_is_no_cause() -> None:
-    """A line that names a call and no reason decides nothing with high confidence."""
+    """A template that only names a failed call is no cause with high confidence."""
     common, entries = read_folder(BUILT_IN)
     texts: dict[str, list[str]] = {}
     for line in (*common, *(line for entry in entries for line in entry.lines)):
@@ -86,7 +86,7 @@ def test_a_call_that_failed_is_no_cause() -> None:
 
 
 def test_stored_failures_are_well_formed() -> None:
-    """Ids are unique, labels are of the closed set, and every record says where it is from."""
+    """Stored failures have unique ids, valid labels, a source and clean lines."""
     ids = [case.id for case in cases()]
     assert len(ids) == len(set(ids)) > 80
     for case in cases():
@@ -101,14 +101,14 @@ def test_stored_failures_are_well_formed() -> None:
 
 
 def test_stored_healthy_logs_hold_lines_that_look_bad() -> None:
-    """A healthy log that looks healthy would prove nothing."""
+    """The stored healthy logs contain lines that look like failures."""
     assert len(healthy()) >= 5
     bad = re.compile(r"<E>|\[E:|ERROR|failed|UNSUPPORTED|WARNING")
     assert sum(bool(bad.search(line)) for run in healthy() for line in run.lines) > 20
 
 
 def test_numbers_of_provoked_failures_are_kept() -> None:
-    """Each failure over a limit has what was needed beside its lines."""
+    """Each provoked failure over the graph limit keeps its needed bytes."""
     numbers = {case.id: case.needed_bytes for case in cases() if case.id.startswith("htp-graph-l")}
     assert numbers
     assert all(numbers.values())
@@ -118,24 +118,24 @@ def test_numbers_of_provoked_failures_are_kept() -> None:
 
 
 def test_a_skeleton_passes(tmp_path: Path) -> None:
-    """What `new` writes is good as it stands."""
+    """The file that `kb new` writes passes the check."""
     assert checked(tmp_path, GOOD).findings == ()
 
 
 def test_an_entry_must_know_its_own_typical_lines(tmp_path: Path) -> None:
-    """Lines for people and templates for the machine must not drift apart."""
+    """An entry whose own typical lines do not match gets a finding."""
     text = GOOD.replace("replace this: my entry failed, 1234", "something else happened")
     assert sentences(checked(tmp_path, text)) == ["the entry's Typical Logs match no entry instead"]
 
 
 def test_an_entry_must_show_a_line(tmp_path: Path) -> None:
-    """Without a typical line nobody can see what it is about."""
+    """An entry without a typical line gets a finding."""
     text = GOOD.replace("replace this: my entry failed, 1234\n", "")
     assert sentences(checked(tmp_path, text)) == ["its section Typical Logs contains no line"]
 
 
 def test_over_names_entries_that_exist(tmp_path: Path) -> None:
-    """A misspelt name would do nothing, silently."""
+    """A name in `over` that is not an entry gets a finding."""
     text = GOOD.replace("remedies = []", 'remedies = []\nover = ["no-such-entry"]')
     assert sentences(checked(tmp_path, text)) == [
         "`over` names 'no-such-entry', which is not an entry"
@@ -143,7 +143,7 @@ def test_over_names_entries_that_exist(tmp_path: Path) -> None:
 
 
 def test_an_entry_must_be_silent_on_healthy_logs(tmp_path: Path) -> None:
-    """A template that fits lines of good runs is found out."""
+    """An entry that matches a healthy log gets a finding."""
     line = "QnnGraph_finalize done. status 0x0"
     text = GOOD.replace("replace this: my entry failed, {code:code}", line)
     text = text.replace("replace this: my entry failed, 1234", line)
@@ -152,7 +152,7 @@ def test_an_entry_must_be_silent_on_healthy_logs(tmp_path: Path) -> None:
 
 
 def test_a_sign_that_nothing_shows_is_noted(tmp_path: Path) -> None:
-    """That is worth knowing, but no fault."""
+    """A sign that no known line matches gets a note, not a finding."""
     more = '[[line]]\nsign = "never-seen"\ntext = "words that nobody writes"\n\n[[when]]'
     found = checked(tmp_path, GOOD.replace("[[when]]", more))
     assert found.passes
@@ -161,14 +161,14 @@ def test_a_sign_that_nothing_shows_is_noted(tmp_path: Path) -> None:
 
 
 def test_a_common_anchor_is_noted(tmp_path: Path) -> None:
-    """A fixed text that healthy logs are full of makes large logs slow."""
+    """An anchor that occurs in many healthy lines gets a note, as it slows the search."""
     text = GOOD.replace("replace this: my entry failed,", "QnnLogging")
     notes = [one.sentence for one in checked(tmp_path, text).notes if one.entry == "my-entry"]
     assert any(one.startswith("'qnnlogging' is in ") for one in notes)
 
 
 def test_notes_without_front_matter_are_checked_too(tmp_path: Path) -> None:
-    """Plain notes in the founding shape are matched by their typical lines."""
+    """Plain notes without front matter pass the check by their typical lines."""
     text = (
         "## Our board runs out\n\n### Typical Logs\n- frobnicator pool drained at boot\n\n"
         "### Root Cause\n- memory\n\n### Solutions\n- reboot\n"
@@ -177,7 +177,7 @@ def test_notes_without_front_matter_are_checked_too(tmp_path: Path) -> None:
 
 
 def test_an_unreadable_entry_is_refused(tmp_path: Path) -> None:
-    """Bad front matter is exit code 2, with the file's name."""
+    """Invalid front matter is refused with the file's name."""
     with pytest.raises(UsageError, match=r"entry\.md"):
         checked(tmp_path, GOOD.replace('stage = "init"', 'stage = "somewhere"'))
 
@@ -186,7 +186,7 @@ def test_an_unreadable_entry_is_refused(tmp_path: Path) -> None:
 
 
 def test_list_shows_a_table() -> None:
-    """The first line counts; filters leave what was asked for."""
+    """`kb list` counts the entries and filters by stage and cause."""
     lines = run("list").stdout.splitlines()
     assert lines[0] == f"{len(lines) - 2} entries"
     graphs = run("list", "--stage", "graph", "--cause", "mem_graph_limit").stdout.splitlines()
@@ -195,7 +195,7 @@ def test_list_shows_a_table() -> None:
 
 
 def test_list_has_json(tmp_path: Path) -> None:
-    """A team's entries come first and are marked."""
+    """`kb list --json` puts a team's entries first and marks them."""
     (tmp_path / "my-entry.md").write_text(GOOD, "utf-8")
     values = json.loads(run("list", "--json", "--kb", str(tmp_path)).stdout)
     jsonschema.validate(values, load_schema("qnnmem.kb/1"))
@@ -204,14 +204,14 @@ def test_list_has_json(tmp_path: Path) -> None:
 
 
 def test_list_refuses_causes_that_do_not_exist() -> None:
-    """The sentence lists those that do."""
+    """`kb list` refuses an unknown cause and lists the valid ones."""
     result = run("list", "--cause", "nonsense")
     assert isinstance(result.exception, UsageError)
     assert "mem_vtcm" in str(result.exception)
 
 
 def test_show_gives_markdown() -> None:
-    """Body, templates, conditions, remedies and sources are there."""
+    """`kb show` prints body, templates, conditions, remedies and sources as Markdown."""
     text = run("show", "graph-over-limit").stdout
     titles = (
         "Typical Logs",
@@ -228,13 +228,13 @@ def test_show_gives_markdown() -> None:
 
 
 def test_show_suggests_a_name() -> None:
-    """A name that is nearly right is not just refused."""
+    """`kb show` suggests the nearest name for a misspelled one."""
     result = run("show", "graph-over-limits")
     assert "did you mean graph-over-limit" in str(result.exception)
 
 
 def test_new_writes_a_file_that_passes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is named after the entry and never replaced unasked."""
+    """`kb new` writes a valid file named after the entry, and replaces it only with --force."""
     monkeypatch.chdir(tmp_path)
     assert run("new", "board-x").return_value == 0
     assert run("check", "--kb", "board-x.md").return_value == 0
@@ -244,12 +244,12 @@ def test_new_writes_a_file_that_passes(tmp_path: Path, monkeypatch: pytest.Monke
 
 @pytest.mark.parametrize("name", ["Board", "../x", "", "a b", "x" * 65])
 def test_new_refuses_bad_names(name: str) -> None:
-    """A name is a file name and an id."""
+    """`kb new` refuses names that are not valid ids."""
     assert isinstance(run("new", name).exception, UsageError)
 
 
 def test_check_fails_with_findings(tmp_path: Path) -> None:
-    """Exit code 1, the count first, in text and JSON."""
+    """`kb check` with findings exits with 1 and states their count, as text and JSON."""
     path = tmp_path / "bad.md"
     path.write_text(GOOD.replace("remedies = []", 'remedies = []\nover = ["none"]'), "utf-8")
     result = run("check", "--kb", str(path))
@@ -261,7 +261,7 @@ def test_check_fails_with_findings(tmp_path: Path) -> None:
 
 
 def test_show_escapes_what_files_say(tmp_path: Path) -> None:
-    """Control characters of a team's file do not reach the terminal."""
+    """`kb show` removes control characters of a team's file."""
     text = GOOD.replace("Why it happens", "Why \x1b[31m it happens")
     (tmp_path / "my-entry.md").write_text(text, "utf-8")
     assert "\x1b" not in run("show", "my-entry", "--kb", str(tmp_path)).stdout

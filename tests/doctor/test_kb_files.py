@@ -1,4 +1,4 @@
-"""Folders of entries as strangers send them, and notes that are no entries."""
+"""Untrusted folders of entries, and notes that are not entries."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ ENTRY = skeleton("x-y").replace(
 
 @pytest.fixture(autouse=True)
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A working directory with a log, a folder of one note, and a cache of its own."""
+    """Change to a folder with a log, one built-in note, a team's note and an empty cache."""
     monkeypatch.chdir(tmp_path)
     Path("ours").mkdir()
     Path("ours/ours.md").write_text(NOTE.replace("Camera", "Sensor").replace("camera", "sensor"))
@@ -46,13 +46,13 @@ doctor, kb = verb("doctor", "a.log"), verb("kb")
 
 
 def test_what_is_no_file_is_left_out_and_said() -> None:
-    """A link to nothing does not make a folder unusable, and a pipe is not waited for."""
+    """Pipes, devices and links out of a folder of entries are skipped, each with a note."""
     Path("kb/gone.md").symlink_to("nowhere")
     Path("kb/zero.md").symlink_to("/dev/zero")
     Path("kb/log.md").symlink_to("../a.log")
     os.mkfifo("kb/pipe.toml")
-    os.mkfifo("kb/pipe")  # by its name no entry: not worth a word
-    for _ in range(2):  # made, then from the cache
+    os.mkfifo("kb/pipe")  # without an entry's suffix: no note
+    for _ in range(2):  # first built, then from the cache
         done = doctor("--kb", "kb")
         assert exit_code(done) == 1
         assert "(entry camera)" in done.output
@@ -78,7 +78,7 @@ def test_what_is_no_file_is_left_out_and_said() -> None:
     ],
 )
 def test_a_base_that_is_none_is_refused(name: str, why: str, words: tuple[str, ...]) -> None:
-    """One sentence, and no waiting."""
+    """A missing, empty or unsuitable base is refused with exit code 2, without waiting."""
     os.mkfifo("pipe")
     Path("empty").mkdir()
     done = verb(*words)("--kb", name)
@@ -86,7 +86,7 @@ def test_a_base_that_is_none_is_refused(name: str, why: str, words: tuple[str, .
 
 
 def test_a_folder_in_place_of_a_file_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What has changed since it was looked at is refused as what the user did."""
+    """A file replaced by a pipe after the listing is refused."""
     os.mkfifo("pipe.md")
     monkeypatch.setattr(kb_files, "files_in", lambda *_, **__: ["pipe.md"])
     with pytest.raises(UsageError, match=r"^pipe\.md: a pipe$"):
@@ -94,14 +94,14 @@ def test_a_folder_in_place_of_a_file_is_refused(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_an_empty_folder_is_refused_also_when_the_base_is_kept() -> None:
-    """What the cache holds for no folder at all is no answer for an empty one."""
+    """An empty folder is refused even if the built-in base is cached."""
     Path("empty").mkdir()
     assert exit_code(doctor()) in (0, 1, 3)
     assert exit_code(doctor("--kb", "empty")) == 2
 
 
 def test_so_many_files_bytes_and_lines_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    """At each limit a folder is read, one above it is refused."""
+    """Each limit on files, bytes and lines is exact: one more is refused."""
     monkeypatch.setattr(kb_files, "_MAX_FILES", 3)
     Path("kb/b.md").write_text(NOTE)
     Path("kb/gone.md").symlink_to("nowhere")
@@ -144,14 +144,14 @@ FIELDS = [
 
 
 def tried(data: bytes, name: str) -> bool:
-    """Whether a file is taken; what is refused is one printable sentence with its name."""
+    """Return whether a file is accepted; assert that a refusal is one printable sentence."""
     try:
         lines, entries = read_file(data, name, own=True)
         shown = report.render_list(list_entries(entries)) + "".join(
             map(report.render_entry, entries)
         )
         assert all(c.isprintable() or c == "\n" for c in shown)
-        msgspec.json.decode(msgspec.json.encode((lines, entries)))  # as it is kept
+        msgspec.json.decode(msgspec.json.encode((lines, entries)))  # as in the cache
     except UsageError as exc:
         said = str(exc)
     else:
@@ -163,7 +163,7 @@ def tried(data: bytes, name: str) -> bool:
 
 @pytest.mark.parametrize("field", FIELDS)
 def test_a_value_of_another_shape_is_refused(field: int) -> None:
-    """Whatever TOML can say in any place: an entry, or one sentence."""
+    """Any TOML value in any field gives an entry or one sentence."""
     assert tried(ENTRY.encode(), "x.md")
     for value in WRONG:
         lines = ENTRY.splitlines()
@@ -188,19 +188,19 @@ def test_a_value_of_another_shape_is_refused(field: int) -> None:
     ids=range(17),
 )
 def test_a_file_of_another_shape_is_refused(data: bytes) -> None:
-    """As Markdown and as TOML."""
+    """A file of another form is refused as Markdown and never crashes as TOML."""
     assert not tried(data, "x.md")
     tried(data, "x.toml")
 
 
 def test_files_of_windows_are_read() -> None:
-    """With a mark at the start and two characters at the ends of lines."""
+    """Files with a byte order mark and CRLF are read."""
     assert tried(b"\xef\xbb\xbf" + ENTRY.replace("\n", "\r\n").encode(), "x.md")
     assert tried(b'\xef\xbb\xbf[[line]]\r\nsign = "a"\r\ntext = "boardcam fails"\r\n', "x.toml")
 
 
 def test_mutated_notes_are_read_or_refused() -> None:
-    """Two kinds of file with some bytes changed."""
+    """Randomly damaged notes are read or refused with one sentence."""
     rng = random.Random(11)  # noqa: S311 - not a secret
     for number in range(400):
         data = bytearray((ENTRY if number % 2 else NOTE).encode())
@@ -215,7 +215,7 @@ def test_mutated_notes_are_read_or_refused() -> None:
 
 
 def test_a_long_typical_line_is_cut_between_characters() -> None:
-    """Not between a backslash and the brace that it escapes."""
+    """A long typical line is not cut between a backslash and the brace it escapes."""
     for length in (297, 298, 299, 300):
         text = NOTE.replace("boardcam: cdsp busy, owner camera", "a" * length + "{}{}{}")
         (entry,) = read_entries(text, "x.md")
@@ -223,7 +223,7 @@ def test_a_long_typical_line_is_cut_between_characters() -> None:
 
 
 def test_choosing_prefilters_is_linear_in_the_notes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Lines that have nothing in common; counted in steps of the choice, not in seconds."""
+    """The choice of prefilters takes linear work for unlike lines, counted in steps."""
     rng = random.Random(3)  # noqa: S311 - not a secret
     steps = 0
 

@@ -1,4 +1,4 @@
-"""What the doctor keeps between runs: faster the second time, and never another answer."""
+"""What the doctor caches between runs: faster, with the same answers."""
 
 import sys
 import threading
@@ -37,7 +37,7 @@ def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_answers_about_codes_are_those_of_the_tables(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the tables and, from what was kept, without them."""
+    """Cached answers about codes equal those of the tables."""
     names = (
         "qnn_graph_error_mem_alloc",
         "aee_enomemory",
@@ -60,7 +60,7 @@ def test_answers_about_codes_are_those_of_the_tables(monkeypatch: pytest.MonkeyP
 
 
 def test_root_causes_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """They come from the cache until the entry changes."""
+    """Root causes come from the cache until the entry changes."""
     log, base = tmp_path / "a.log", tmp_path / "ours.md"
     log.write_text("QNN: the frobnicator gave up 1002\n")
     base.write_text(ENTRY)
@@ -76,7 +76,7 @@ def test_root_causes_are_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_workers_are_copies_only_where_there_is_one_thread() -> None:
-    """Another thread may hold a lock that a copy would wait for."""
+    """Workers are forked only in a single-threaded process, as another thread may hold a lock."""
     alone = sys.platform == "linux" and threading.active_count() == 1
     assert executors._may_fork() == alone
     done = threading.Event()

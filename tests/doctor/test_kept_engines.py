@@ -1,4 +1,4 @@
-"""What a knowledge base is searched with is made once for the logs of a thread."""
+"""The search engine of a knowledge base is built once per thread."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ LOG = "graph requires estimated allocation of 4194304 KB, limit is 3670016 KB\n"
 def test_shapes_are_made_once_for_several_logs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And the second log is told what the first was."""
+    """Two logs share one set of line shapes and give the same cause."""
     made: list[Knowledge] = []
 
     class Counted(shapes.LineShapes):
-        """Shapes that are noted."""
+        """Line shapes that record their creation."""
 
         def __init__(self, knowledge: Knowledge, engine: SearchEngine) -> None:
             made.append(knowledge)
@@ -43,7 +43,7 @@ def test_shapes_are_made_once_for_several_logs(
 
 
 def test_threads_and_bases_have_their_own() -> None:
-    """An engine has memory of its own while it scans, and knows the texts of one base."""
+    """Each thread and each base has its own engines."""
     one, other = Knowledge(built_in().packed), Knowledge(built_in().packed)
     kept = kept_engines(one)
     assert kept_engines(one) is kept

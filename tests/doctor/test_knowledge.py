@@ -1,4 +1,4 @@
-"""The knowledge base: reading entries, notes of a team, packing."""
+"""The knowledge base: reading entries and notes, and packing."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ Memory is short while the graph is created.
 
 
 def test_an_entry_is_read_with_its_conditions() -> None:
-    """Sizes in conditions are decimal, sizes in lines powers of 1024."""
+    """Sizes in conditions use powers of 1000, sizes in lines powers of 1024."""
     (entry,) = read_entries(GOOD, "graph-limit.md")
     assert (entry.id, entry.cause, entry.stage) == ("graph-limit", "mem_graph_limit", "graph")
     assert entry.whens[0].where[0].values == (2_000_000_000,)
@@ -57,7 +57,7 @@ def test_an_entry_is_read_with_its_conditions() -> None:
 
 
 def test_notes_without_front_matter_are_entries() -> None:
-    """Typical lines are what they match by, solutions are the remedies."""
+    """Plain notes become entries: typical lines as templates, solutions as remedies."""
     (entry,) = read_entries(NOTES, "notes.md", own=True)
     assert entry.typical == 2
     assert entry.cause == "mem_unknown"
@@ -82,27 +82,27 @@ def test_notes_without_front_matter_are_entries() -> None:
     ],
 )
 def test_a_damaged_entry_is_refused_in_one_sentence(old: str, new: str) -> None:
-    """The sentence names the file."""
+    """A damaged entry is refused with a sentence that names the file."""
     assert old in GOOD
     with pytest.raises(UsageError, match=r"graph-limit\.md"):
         read_entries(GOOD.replace(old, new), "graph-limit.md")
 
 
 def test_text_that_is_no_entry_is_refused() -> None:
-    """Neither front matter nor notes."""
+    """Text without front matter and notes is refused."""
     with pytest.raises(UsageError, match="neither front matter"):
         read_entries("hello\n", "x.md")
 
 
 def test_a_condition_about_an_unknown_sign_is_refused() -> None:
-    """A typing error would otherwise make an entry silent for ever."""
+    """A condition on an unknown sign is refused, as the entry could never match."""
     entry = Entry("x", "x", "unknown", "init", (When(("nowhere",)),))
     with pytest.raises(UsageError, match="nowhere"):
         kb.pack((), (entry,))
 
 
 def test_two_entries_of_one_name_are_refused(tmp_path: Path) -> None:
-    """Which one speaks would be luck."""
+    """Two entries with the same id are refused."""
     (tmp_path / "a.md").write_text(GOOD, "utf-8")
     (tmp_path / "b.md").write_text(GOOD, "utf-8")
     with pytest.raises(UsageError, match="graph-limit"):
@@ -110,7 +110,7 @@ def test_two_entries_of_one_name_are_refused(tmp_path: Path) -> None:
 
 
 def test_packing_loses_nothing(tmp_path: Path) -> None:
-    """What comes out of the packed form is what went in, but for the text for people."""
+    """Packing keeps everything but the text for readers."""
     (tmp_path / "a.md").write_text(GOOD, "utf-8")
     lines, entries = kb.read_folder(tmp_path)
     knowledge = kb.Knowledge(kb.unpack(msgspec.json.encode(kb.pack(lines, entries))))
@@ -121,7 +121,7 @@ def test_packing_loses_nothing(tmp_path: Path) -> None:
 def test_the_built_in_base_is_the_same_from_the_cache(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also after the cached file was damaged."""
+    """The base from the cache equals the fresh base, even after the cached file was damaged."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     fresh = kb._with_own(())
     (cached,) = (tmp_path / "qnnmem").glob("kb-*.json")
@@ -131,7 +131,7 @@ def test_the_built_in_base_is_the_same_from_the_cache(
 
 
 def test_every_template_holds_its_prefilter_text() -> None:
-    """So a line without any of them cannot match; and keys lead to the anchors of all of them."""
+    """Each template contains its prefilter, and the prefilter's keys reach all its anchors."""
     lines, entries = kb.read_folder(kb.BUILT_IN)
     knowledge = kb.Knowledge(kb.pack(lines, entries))
     anchors = list(knowledge.anchors)

@@ -1,7 +1,7 @@
-"""Labelled logs and messages, asked of the doctor as it is.
+"""Labelled logs and messages, diagnosed as they are.
 
-It has seen them, so this notices what is lost, not how well it does on new logs: that is
-`tools/train_doctor.py --evaluate`, of which CI runs a part.
+The doctor was trained on them, so this test detects regressions; `tools/train_doctor.py
+--evaluate` measures new logs.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from qnnmem.doctor.kb.knowledge import built_in
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
 
-EACH = 6  # of the logs, those of other programs and the messages, one is asked
+EACH = 6  # one of this many texts is tested
 
 
 @cache
 def texts() -> list[Text]:
-    """Some of each kind, in a fixed order."""
+    """Return a fixed share of the labelled texts."""
     return share(read_texts(), EACH)
 
 
 @cache
 def answers() -> dict[int, Answer]:
-    """Each asked once."""
+    """Return the doctor's answer for each text."""
     return {at: of_doctor(one, built_in()) for at, one in enumerate(texts())}
 
 
@@ -45,20 +45,20 @@ def answers() -> dict[int, Answer]:
     ],
 )
 def test_known_logs_stay_right(row: str, least: float) -> None:
-    """By question."""
+    """The share of right answers reaches a minimum for each question."""
     right, asked = counted(texts(), answers())[row]
     assert right >= least * asked
 
 
 def test_few_known_failures_are_passed_over() -> None:
-    """Of those that have a word of QNN."""
+    """At most 2 % of the failures with a QNN word are called healthy or foreign."""
     row = "failures with a word of QNN called healthy or foreign"
     lost, asked = counted(texts(), answers())[row]
     assert lost <= 0.02 * asked
 
 
 def test_few_sides_of_messages_are_wrong() -> None:
-    """A message is a line or two; open is allowed, the wrong side is not."""
+    """At most 4 % of the messages get the wrong side; undecided is allowed."""
     told = [
         answers()[at].memory is (one.side == "memory")
         for at, one in enumerate(texts())
@@ -69,7 +69,7 @@ def test_few_sides_of_messages_are_wrong() -> None:
 
 
 def test_good_messages_alarm_hardly_anybody() -> None:
-    """Sizes, counts of no errors and things that are loaded."""
+    """At most 5 % of the healthy messages raise an incident."""
     healthy = [
         answers()[at].alarmed
         for at, one in enumerate(texts())
@@ -79,6 +79,6 @@ def test_good_messages_alarm_hardly_anybody() -> None:
 
 
 def test_each_text_stands_there_once() -> None:
-    """A text that is learned from would not be left out."""
+    """Each labelled text outside of logs is unique."""
     every = [one.text for one in read_texts() if one.origin != "log"]
     assert len(set(every)) == len(every)

@@ -1,4 +1,4 @@
-"""Lines against templates, as they are written and in other spellings."""
+"""Lines against templates, as written and in other spellings."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ KNOWLEDGE = Knowledge(
 
 
 def failure(text: bytes) -> list[tuple[str, tuple[int | str, ...]]]:
-    """What a line tells of a failure, by its signs."""
+    """Return the signs and values that a failure line gives."""
     found = read_failure(KNOWLEDGE, text)
     return [(KNOWLEDGE.signs[index], values) for index, values in found]
 
 
 def test_lines_without_a_text_come_last() -> None:
-    """So that the number of a template is its place in every list."""
+    """Templates without text come last, so that a template's number is its index in every list."""
     assert KNOWLEDGE.signs == ["known", "read-graph", "coded-graph"]
     assert KNOWLEDGE.reads == {"graph": 1, "graph code": 2}
     assert KNOWLEDGE.holes == [(("fd", "int"), ("code", "code")), (), (("code", "code"),)]
@@ -46,12 +46,12 @@ def test_lines_without_a_text_come_last() -> None:
     ],
 )
 def test_another_spelling_is_the_same_message(text: bytes) -> None:
-    """Case, marks, small words and the form of numbers do not matter."""
+    """Case, punctuation, filler words and number forms do not change the match."""
     assert failure(text) == [("known", (7, 1002))]
 
 
 def test_a_failure_in_other_words_is_read() -> None:
-    """What remains is the stage and the code."""
+    """A failure in other words gives its stage and its code."""
     assert failure(b"[ERROR] QNN: graph finalize broke, error 6004") == [("coded-graph", (6004,))]
     assert failure(b"[ERROR] QNN: finalizing the graph is impossible") == [("read-graph", ())]
     assert failure(b"[ERROR] QNN: context of no stage that is asked for") == []
@@ -59,7 +59,7 @@ def test_a_failure_in_other_words_is_read() -> None:
 
 
 def test_what_can_be_read_is_a_closed_set() -> None:
-    """A stage or `other`, with a code or without."""
+    """`reads` accepts only stages and `other`, with or without a code."""
     with pytest.raises(UsageError, match="'reads' must be one of init, init code, graph"):
         read_lines('[[line]]\nsign = "x"\nreads = "moon"\n', "x.toml")
     with pytest.raises(UsageError, match="'text' is missing"):
@@ -67,5 +67,5 @@ def test_what_can_be_read_is_a_closed_set() -> None:
 
 
 def test_colours_and_nul_bytes_are_cleaned_away() -> None:
-    """As terminals and broken writers leave them."""
+    """Colour codes and NUL bytes are removed from a line."""
     assert bare_line(b"\x1b[31mred\x1b[0m te\0xt\r\n") == b"red text"

@@ -1,4 +1,4 @@
-"""What loaders say when they refuse a library: the reason decides, not that it was refused."""
+"""Messages of loaders that refuse a library: the reason decides the cause."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BACKEND = "Unable to load backend, error: "
 
 
 def causes(path: Path, text: str) -> list[str]:
-    """The cause of each incident in a log."""
+    """Return the cause of each incident in a log."""
     path.write_text(f"{text}\n", "utf-8")
     return [one.cause for one in diagnose(find_streams([str(path)]), built_in()).incidents()]
 
@@ -37,12 +37,12 @@ def causes(path: Path, text: str) -> list[str]:
     ],
 )
 def test_the_reason_decides(tmp_path: Path, said: str, cause: str) -> None:
-    """A symbol, a right or another processor is no file that is missing."""
+    """A missing symbol, a missing right or a wrong architecture is not a missing file."""
     assert causes(tmp_path / "a.log", said) == [cause]
 
 
 def test_another_path_that_is_tried_leaves_the_first_refusal_open(tmp_path: Path) -> None:
-    """Whether the second one worked is not said."""
+    """A refused library gets low confidence if the log shows another path being tried."""
     lines = (
         "<E> DspTransport.openSession qnn_open failed, 0x80000406\n"
         "<W> Traditional path not available. Switching to user driver path"
@@ -54,7 +54,7 @@ def test_another_path_that_is_tried_leaves_the_first_refusal_open(tmp_path: Path
 
 
 def test_graphs_that_ran_anyway_are_no_failure(tmp_path: Path) -> None:
-    """Unless the run that was refused says that it ended there."""
+    """A refused library is no incident if graphs ran later, unless the run ended in between."""
     refused = (
         "DspTransport.openSession qnn_open failed, 0x80000406, prio 100\n"
         "IDspTransport: Unable to load lib 0x80000406\n"

@@ -1,4 +1,4 @@
-"""Logs in formats that other programs give them: prefixed, in JSON, escaped, quoted, recoded."""
+"""Logs in formats of other programs: prefixed, JSON, escaped, quoted or recoded."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ FAILED = "QnnDsp <E> Failed to map weights buffer to device! error 1002"
 
 
 def unwrapped(data: bytes) -> bytes:
-    """What is read of a log."""
+    """Return the bytes that are read of a log."""
     steps = steps_of(data, len(data))
     if not steps:
         return data
@@ -38,7 +38,7 @@ def unwrapped(data: bytes) -> bytes:
 
 
 def first_lines(path: Path) -> list[int]:
-    """Numbers of the first lines of the incidents in a log."""
+    """Return the first line number of each incident in a log."""
     diagnosis = diagnose(find_streams([str(path)]), built_in())
     try:
         return [one.first_line for one in diagnosis.incidents()]
@@ -47,7 +47,7 @@ def first_lines(path: Path) -> list[int]:
 
 
 def drawn(count: int) -> list[str]:
-    """Names of some formats."""
+    """Return the names of some formats."""
     draw = random.Random(11)  # noqa: S311 - to be drawn again
     return draw.sample(sorted(log_formats.FORMATS), count)
 
@@ -74,7 +74,7 @@ def drawn(count: int) -> list[str]:
 def test_a_head_is_found_behind_what_others_put_before_it(
     before: bytes, level: str, pid: int | None
 ) -> None:
-    """Level and process are those of the line inside, and the message begins behind it."""
+    """Level and process are those of the inner line head, behind any prefixes."""
     head = header.parse(before + b"the message")
     assert (head.level, head.pid) == (level, pid)
     assert (before + b"the message")[head.body :] == b"the message"
@@ -90,7 +90,7 @@ def test_a_head_is_found_behind_what_others_put_before_it(
     ],
 )
 def test_a_message_is_no_head(line: bytes) -> None:
-    """A tensor is no process, a size no time, and a failure stays part of what is said."""
+    """A tensor name, a size or a level inside a message is not taken for a line head."""
     head = header.parse(line)
     assert (head.style, head.level, head.pid) == ("plain", "", None)
 
@@ -108,12 +108,12 @@ def test_a_message_is_no_head(line: bytes) -> None:
     ],
 )
 def test_a_log_is_taken_out_of_its_wrapping(wrapped: str) -> None:
-    """Escapes, entities, objects and typography are undone."""
+    """JSON objects, escapes, entities and typographic spaces are unwrapped."""
     assert unwrapped(f"{wrapped}\n".encode()).decode() == f"{FAILED}\n"
 
 
 def test_an_object_tells_level_time_and_process() -> None:
-    """As a head of the line, in whatever names a logger has for them."""
+    """Level, time and process of a JSON object become a line head."""
     row = {"pid": 77, "level": 50, "msg": "it failed"}
     assert unwrapped(json.dumps(row).encode()) == b"E/json(77): it failed"
     row = {"severity": "warning", "message": "it is slow", "time": "2025-01-02T03:04:05.6Z"}
@@ -129,12 +129,12 @@ def test_an_object_tells_level_time_and_process() -> None:
     ],
 )
 def test_a_plain_log_is_read_as_it_is(text: bytes) -> None:
-    """Nothing is done to it."""
+    """A plain log is read unchanged."""
     assert steps_of(text, len(text)) == ()
 
 
 def test_lines_have_the_numbers_of_the_file(tmp_path: Path) -> None:
-    """Also behind an object whose message has several lines."""
+    """Line numbers are those of the file, even after a message with several lines."""
     rows = [{"msg": "one\ntwo\nthree"}, *({"msg": f"step {n}"} for n in range(5)), {"msg": FAILED}]
     path = tmp_path / "log.jsonl"
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows), "utf-8")
@@ -145,21 +145,21 @@ def test_lines_have_the_numbers_of_the_file(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("coding", ["utf-16", "utf-16-le", "utf-16-be", "utf-8-sig"])
 def test_other_codings_are_read(tmp_path: Path, coding: str) -> None:
-    """With a mark at the start or without."""
+    """UTF-16 and UTF-8 logs are read with and without a byte order mark."""
     path = tmp_path / "a.txt"
     path.write_bytes(f"it starts\n{FAILED}\n".encode(coding))
     assert first_lines(path) == [2]
 
 
 def test_what_is_packed_may_be_wrapped(tmp_path: Path) -> None:
-    """JSON lines in a file that gzip packed, under any name."""
+    """JSON lines in a gzip file are read under any name."""
     path = tmp_path / "log.bin.old"
     path.write_bytes(gzip.compress(f'{{"msg": "it starts"}}\n{{"msg": "{FAILED}"}}\n'.encode()))
     assert first_lines(path) == [2]
 
 
 def test_a_wrapped_log_is_not_cut_into_ranges(tmp_path: Path) -> None:
-    """Places of its lines are not those of the file."""
+    """A wrapped log is not read in ranges, as its offsets differ from those of the file."""
     path = tmp_path / "log.jsonl"
     path.write_text('{"msg": "it starts"}\n', "utf-8")
     assert size_of(str(path)) is None
@@ -169,7 +169,7 @@ def test_a_wrapped_log_is_not_cut_into_ranges(tmp_path: Path) -> None:
 
 
 def test_a_long_line_is_read_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of which none cuts an escape, whatever the line holds."""
+    """A long line is unwrapped in pieces that never cut an escape."""
     monkeypatch.setattr(envelope, "_LONGEST", 64)
     monkeypatch.setattr(envelope, "_CHUNK", 64)
     text = "".join(f"line {n} \u201csaid\u201d\n" for n in range(99))
@@ -181,14 +181,14 @@ def test_a_long_line_is_read_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_failures_keep_their_verdict_in_other_formats() -> None:
-    """A drawn log in each of some formats."""
+    """At least 95 % of the failures keep their verdict in other formats."""
     rows = tuple(log_formats.tried(built_in(), drawn(40), 1, seed=5))
     kept = sum(one.said == one.expected for one in rows)
     assert kept >= 0.95 * len(rows), [one[:2] for one in rows if one.said != one.expected]
 
 
 def test_good_runs_raise_hardly_an_alarm_in_other_formats() -> None:
-    """A drawn run in each; some formats drop the level that made a line harmless."""
+    """At most 10 % of the healthy runs raise an incident in other formats."""
     rows = tuple(log_formats.healthy(built_in(), drawn(30), 1, seed=5))
     alarmed = [one[:2] for one in rows if one.said != one.expected]
     assert len(alarmed) <= 0.1 * len(rows), alarmed
@@ -207,12 +207,12 @@ def test_good_runs_raise_hardly_an_alarm_in_other_formats() -> None:
     ],
 )
 def test_any_value_may_stand_where_a_level_or_a_time_is_expected(line: bytes, said: bytes) -> None:
-    """A line that was made to break the reader is read like the others."""
+    """Unexpected values of level, time or process do not break the reading of a JSON line."""
     assert lines_of_json(line) == said
 
 
 def test_objects_of_one_shape_are_told_apart_by_their_values() -> None:
-    """What is kept of a shape is which names count, never what they say."""
+    """JSON objects with the same names but other values are read by their values."""
     values = ("text", [104, 105], '{"message": "inside"}', {"msg": "deeper"}, 7)
     lines = [
         json.dumps({"message": value, "stack": more}) for value in values for more in (None, "s")
@@ -224,7 +224,7 @@ def test_objects_of_one_shape_are_told_apart_by_their_values() -> None:
 
 
 def test_what_is_kept_of_shapes_is_bounded() -> None:
-    """A log in which no two objects have the same names, or have many."""
+    """The cache of JSON shapes is bounded, for many shapes and for large ones."""
     large = json.dumps({f"name {number}": number for number in range(3000)} | {"message": "x"})
     assert lines_of_json(large.encode()) == b"x"
     before = json_log._kept_shape.cache_info().currsize

@@ -1,4 +1,4 @@
-"""Matching in linear time: the answers of a backtracking engine, without its cost."""
+"""Matching in linear time, with the answers of a backtracking engine."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ FILL = [
 
 
 def mixed(text: str, rng: random.Random) -> bytes:
-    """A line of pieces of a template, or one that it should match, with something before it."""
+    """Return a random line made of pieces of a template, or a line that it should match."""
     bare = text.replace("\\", "")
     if rng.random() < 0.4:
         line = re.sub(r"\{[^}]*\}", lambda _: rng.choice(FILL), bare)
@@ -52,13 +52,13 @@ def mixed(text: str, rng: random.Random) -> bytes:
 
 
 def alike(groups: Iterable[bytes]) -> list[bytes]:
-    """What holes caught; the letters of hexadecimal numbers do not matter."""
+    """Return the captured values with hexadecimal numbers in lower case."""
     number = re.compile(rb"-?0x[0-9a-f]+", re.IGNORECASE)
     return [one.lower() if number.fullmatch(one) else one for one in groups]
 
 
 def test_answers_are_those_of_a_backtracking_engine() -> None:
-    """For every template of ours, on lines that match, nearly match and match twice."""
+    """The matcher agrees with `re` for every template, on matching and nearly matching lines."""
     rng, found = random.Random(7), 0  # noqa: S311 - repeatable on purpose
     for text in built_in().texts:
         if "{" not in text and "|" not in text:
@@ -99,7 +99,7 @@ UNITS += ["failed" + "a" * 195, "failed to do" + "a" * 300 + "x", "failed 1 a "]
 def test_no_part_moves_more_often_than_the_line_is_long(
     text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever template and line; a backtracking engine would not come back."""
+    """No template part is placed more often than the line has bytes."""
     moves = 0
     place = matcher._Part.place
 
@@ -118,7 +118,7 @@ def test_no_part_moves_more_often_than_the_line_is_long(
 
 
 def test_twelve_holes_and_a_short_line() -> None:
-    """What ran for over a minute."""
+    """Twelve holes on a short line end quickly; backtracking took over a minute."""
     ready = Matcher(parse("{}" * 11 + "failed here {}").regex)
     line = b"x" * 50 + b" failed her, failed"
     assert ready.search(line, line) is None
@@ -126,7 +126,7 @@ def test_twelve_holes_and_a_short_line() -> None:
 
 @pytest.mark.parametrize("text", ["failed with {x} ", "failed with{x}(|b)", "failed{x:word}(|) "])
 def test_a_hole_at_the_end_is_not_beyond_it(text: str) -> None:
-    """A line that ends where a word belongs does not have that word."""
+    """A hole at the end needs a word: a line that ends before it does not match."""
     ready = Matcher(parse(text).regex)
     start = text.partition("{")[0].strip().encode()
     for line in (start, start + b" ", start + b" \t"):
@@ -135,7 +135,7 @@ def test_a_hole_at_the_end_is_not_beyond_it(text: str) -> None:
 
 
 def small(hole: str, least: int, most: int) -> str:
-    """A hole that holds only so much, so that short lines reach its bounds."""
+    """Return a hole with other bounds, so that short lines reach them."""
     return re.sub(r"\{[0-9]+,[0-9]+\}", f"{{{least},{most}}}", hole) + "?"
 
 
@@ -153,7 +153,7 @@ SHORT = [
 
 @pytest.fixture
 def few_holes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Holes of the sizes above are holes."""
+    """Make the matcher accept holes with small bounds."""
     lazy = "|".join(
         re.escape(small(hole, least, most))
         for hole, least, most in (
@@ -167,7 +167,7 @@ def few_holes(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("regex", SHORT)
 @pytest.mark.usefixtures("few_holes")
 def test_every_short_line(regex: str) -> None:
-    """All lines of up to six of three characters: match, place and holes, each as they are."""
+    """For all lines of up to six characters, the matcher agrees with `re`."""
     slow, quick = re.compile(regex.encode()), Matcher(regex)
     for length in range(7):
         for letters in itertools.product(b"ab ", repeat=length):

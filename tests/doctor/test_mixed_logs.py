@@ -1,4 +1,4 @@
-"""A failure in a log of a device, whose other processes print good news and troubles."""
+"""A failure in a device log with good and bad messages of other processes."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ OTHERS = (
 
 
 def _device_log(lines: tuple[str, ...], others: int, process: str) -> bytes:
-    """A log with the failure in the middle and lines of other processes around it."""
+    """Return a log with the failure in the middle of lines of other processes."""
     around = [
         f"05-28 20:26:43.{n:03}   83{n % len(OTHERS)}   897 {level} {tag}: {text}"
         for n in range(others)
@@ -47,7 +47,7 @@ def _device_log(lines: tuple[str, ...], others: int, process: str) -> bytes:
 @pytest.mark.parametrize("others", [6, 16, 60])
 @pytest.mark.parametrize("cause", FAILURES)
 def test_other_processes_change_nothing(cause: str, others: int) -> None:
-    """Neither their success undoes the failure, nor do their troubles open incidents."""
+    """Messages of other processes neither cancel the failure nor add incidents."""
     head = "05-28 20:26:43.500  5000  5001 E QnnDsp  : "
     alone = incidents(_device_log(FAILURES[cause], 0, head), built_in())
     mixed = incidents(_device_log(FAILURES[cause], others, head), built_in())
@@ -59,13 +59,13 @@ def test_other_processes_change_nothing(cause: str, others: int) -> None:
 
 @pytest.mark.parametrize("cause", FAILURES)
 def test_lines_without_a_process_undo_no_failure(cause: str) -> None:
-    """In a long log without process numbers, good news may be that of other work."""
+    """In a long log without process ids, later good news does not cancel a failure."""
     mixed = incidents(_device_log(FAILURES[cause], 60, ""), built_in())
     assert [one.cause for one in mixed] == [cause]
 
 
 def test_failures_of_a_long_log_without_processes_are_apart() -> None:
-    """Nothing but the distance tells one failure of such a log from the next."""
+    """In a long log without process ids, distance separates failures."""
     text = "2026-05-28 20:26:43.095 [E:onnxruntime:, qnn.cc:1 Run] {}\n"
     failures = ["".join(map(text.format, FAILURES["mem_dsp_va"])), text.format(OVER_VTCM)]
     other = "2026-05-28 20:26:43.095 [I:onnxruntime:, x.cc:1 Run] a frame was drawn\n"

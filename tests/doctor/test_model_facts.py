@@ -1,4 +1,4 @@
-"""Facts about the failing model beside what a log says."""
+"""Facts about the failing model beside the log."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ GIB = 1 << 30
 def incident(
     cause: str, is_memory: bool | Literal["unknown"] = True, **quantities: int
 ) -> Incident:
-    """An incident of which only the cause and the quantities matter here."""
+    """Return an incident with this cause and these quantities."""
     return Incident(
         *("graph", cause, "", is_memory, "high", "cause", "an-entry", "Title", (), (), ()),
         *("a.log", 1, 1, "a.log", None, None, 1, ()),
@@ -44,7 +44,7 @@ def incident(
 
 
 def numbers(low: int, high: int) -> ModelFacts:
-    """A process domain of 4 GiB, and a graph over its compile limit."""
+    """Return facts with a process domain of 4 GiB and a graph over its compile limit."""
     parts = (("weights", 2 * GIB), ("shared weights", 0), ("spill/fill", GIB))
     return ModelFacts(
         (("weights", Sourced(2 * GIB, Origin.MEASURED, "file")),),
@@ -64,13 +64,13 @@ def binary(tmp_path: Path) -> Path:
 
 
 def sentences(found: Incident) -> list[str]:
-    """What the numbers say."""
+    """Return the sentences of the model's numbers."""
     assert found.model_numbers is not None
     return list(found.model_numbers.sentences)
 
 
 def test_what_is_left_is_the_budget_less_what_the_log_says_is_in_use() -> None:
-    """Parts that are nothing are not named; the sign says that it cannot fit."""
+    """The remaining space is the budget minus the bytes in use from the log."""
     found = add_facts(incident("mem_dsp_va", in_use_bytes=2 * GIB), numbers(3 * GIB, 3 * GIB))
     assert sentences(found) == [
         "process domain: weights 2.00 GiB + spill/fill 1.00 GiB = 3.00 GiB > 2.00 GiB left "
@@ -87,13 +87,13 @@ def test_what_is_left_is_the_budget_less_what_the_log_says_is_in_use() -> None:
     ],
 )
 def test_a_range_is_compared_as_a_range(low: int, high: int, words: str) -> None:
-    """Only what is certain is said to be so."""
+    """A range is called over the limit only if its lower end is."""
     found = add_facts(incident("mem_multi_context"), numbers(low * GIB, high * GIB))
     assert sentences(found)[0].endswith(words)
 
 
 def test_the_cause_chooses_the_limit() -> None:
-    """A graph over the compile limit is compared with that, an unknown cause with all."""
+    """A known cause is compared with its limit, an unknown cause with every limit."""
     known = numbers(GIB, GIB)
     assert sentences(add_facts(incident("mem_graph_limit"), known)) == [
         "compile: estimate 3.00 GiB > 2.00 GiB at most; 1,073,741,824 bytes over the limit"
@@ -102,7 +102,7 @@ def test_the_cause_chooses_the_limit() -> None:
 
 
 def test_what_is_not_memory_gets_no_numbers() -> None:
-    """An incident about a signature stays as it is, and no incident is changed in place."""
+    """An incident that is not about memory gets no numbers; the given incident is unchanged."""
     other, memory = incident("signing", False), incident("mem_dsp_va")
     assert add_facts(other, numbers(GIB, GIB)) == other
     add_facts(memory, numbers(GIB, GIB))
@@ -110,14 +110,14 @@ def test_what_is_not_memory_gets_no_numbers() -> None:
 
 
 def test_every_part_has_an_origin() -> None:
-    """Bytes, origin and source of a part reach the reader."""
+    """Each part has bytes, origin and source."""
     own = add_facts(incident("mem_dsp_va"), numbers(GIB, GIB)).model_numbers
     assert own is not None
     assert own.parts == (ModelPart("weights", 2 * GIB, "measured", "file"),)
 
 
 def test_a_binary_brings_its_bill(binary: Path) -> None:
-    """The parts are those of the bill, the limits those of the SoC it was made for."""
+    """A binary gives the parts of its bill and the limits of its SoC."""
     found = gather(binary, None, None)
     values = dict(found.parts)
     assert values["total"].value == 11_483_328
@@ -126,7 +126,7 @@ def test_a_binary_brings_its_bill(binary: Path) -> None:
 
 
 def test_a_soc_alone_brings_its_limits() -> None:
-    """Without a model there is nothing to compare, but the limits are shown."""
+    """A SoC without a model gives its limits and no comparison."""
     found = gather(None, None, find_soc("SM8650"))
     assert [name for name, _ in found.parts] == [
         "compile limit of SM8650",
@@ -137,7 +137,7 @@ def test_a_soc_alone_brings_its_limits() -> None:
 
 
 def test_a_model_without_a_soc_is_planned() -> None:
-    """Pools of the plan, and constants and IO against the TCM pool."""
+    """A model without a SoC is planned, and its constants and IO are compared with TCM."""
     found = gather(None, ROOT / "examples" / "tiny.eaix", None)
     assert dict(found.parts)["scratch"].value == 2304
     assert sentences(add_facts(incident("mem_tcm_pool"), found))[0].startswith(
@@ -146,13 +146,13 @@ def test_a_model_without_a_soc_is_planned() -> None:
 
 
 def test_a_buffer_list_has_no_tcm() -> None:
-    """A list of buffers does not describe constants and IO."""
+    """A buffer list gives no TCM comparison, as it has no constants and IO."""
     found = gather(None, ROOT / "examples" / "keyword_spotting.csv", None)
     assert found.comparisons == ()
 
 
 def test_an_unreadable_binary_is_refused(tmp_path: Path) -> None:
-    """The reason is that of the reader of context binaries."""
+    """An unreadable binary is refused with the reader's reason."""
     path = tmp_path / "bad.bin"
     path.write_bytes(b"nothing")
     with pytest.raises(LoadError, match=r"bad\.bin"):
@@ -160,7 +160,7 @@ def test_an_unreadable_binary_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_model_that_fails_here_too_brings_what_the_library_says() -> None:
-    """A refusal is no error of the doctor: estimate, limit and the reason are shown."""
+    """If the model fails to compile here, estimate, limit and reason are shown."""
     refusal = Refusal(Cause.GRAPH_LIMIT, "a line", need=3 * GIB, limit=2 * GIB)
     failure = CompileFailure(
         *(Path("m.onnx"), find_soc("SM8650"), CompileOptions(), "library", "compile", "too big"),
@@ -179,7 +179,7 @@ def test_a_model_that_fails_here_too_brings_what_the_library_says() -> None:
 
 
 def with_line(text: str, cause: str = "unknown", entry: str = "an-entry") -> Incident:
-    """An incident of one line."""
+    """Return an incident with one line."""
     found = msgspec.structs.replace(incident(cause), entry=entry)
     return msgspec.structs.replace(found, evidence=(Evidence("a.log", 1, text, 1, True),))
 
@@ -197,7 +197,7 @@ def with_line(text: str, cause: str = "unknown", entry: str = "an-entry") -> Inc
     ],
 )
 def test_lines_and_entry_tell_the_backend(found: Incident, backend: str) -> None:
-    """Or nothing does."""
+    """The backend is recognised from the lines and the entry, or stays unknown."""
     assert backend_of(found) == backend
 
 
@@ -211,7 +211,7 @@ def model(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make this a machine without the compiler."""
+    """Simulate a machine without the compiler."""
 
     def missing() -> None:
         raise NoCompiler("no compiler here")
@@ -220,7 +220,7 @@ def no_compiler(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def names(facts: FactsOfBackends, found: Incident) -> list[str]:
-    """What the numbers of an incident are called."""
+    """Return the names of an incident's model numbers."""
     numbers = facts.add_to(found).model_numbers
     return [] if numbers is None else [part.name for part in numbers.parts]
 
@@ -229,7 +229,7 @@ HTP_LINE, LPAI_LINE = with_line("QnnDsp <E> failed"), with_line("QnnLpai <E> fai
 
 
 def test_each_incident_has_the_numbers_of_its_backend(model: Path) -> None:
-    """TCM is for LPAI alone; without a SoC there is what the file and every SoC have."""
+    """An LPAI incident gets the TCM pool, an HTP incident the sizes and limits without TCM."""
     facts, failures = gather_possible(None, model, None)
     assert failures == ()
     assert "TCM pool" in names(facts, LPAI_LINE)
@@ -241,7 +241,7 @@ def test_each_incident_has_the_numbers_of_its_backend(model: Path) -> None:
 
 @pytest.mark.usefixtures("no_compiler")
 def test_without_a_compiler_sizes_and_limits_are_known(model: Path) -> None:
-    """The failure is said, and costs none of them."""
+    """Without a compiler, sizes and limits are still given, and the failure is returned."""
     facts, failures = gather_possible(None, model, find_soc("SM8650"))
     assert [type(one) for one in failures] == [NoCompiler]
     assert names(facts, HTP_LINE) == names(facts, with_line("failed"))
@@ -253,14 +253,14 @@ def test_without_a_compiler_sizes_and_limits_are_known(model: Path) -> None:
 
 @pytest.mark.usefixtures("no_compiler")
 def test_nothing_is_compiled_for_a_failure_of_lpai(model: Path) -> None:
-    """The compiler is not even missed."""
+    """For an LPAI failure nothing is compiled, so a missing compiler is no failure."""
     facts, failures = gather_possible(None, model, find_soc("SM8650"), backends={LPAI})
     assert failures == ()
     assert "TCM pool" in names(facts, LPAI_LINE)
 
 
 def test_limits_of_htp_are_not_shown_for_lpai() -> None:
-    """A SoC alone does not describe a failure of LPAI."""
+    """A SoC without a model gives HTP limits, but no numbers for an LPAI incident."""
     facts, _failures = gather_possible(None, None, find_soc("SM8650"))
     assert names(facts, LPAI_LINE) == []
     assert len(names(facts, HTP_LINE)) == 3
@@ -268,14 +268,14 @@ def test_limits_of_htp_are_not_shown_for_lpai() -> None:
 
 @pytest.mark.parametrize("backends", [ALL, {HTP}, {LPAI}, {""}])
 def test_a_model_that_cannot_be_read_is_said_once(tmp_path: Path, backends: set[str]) -> None:
-    """However many backends ask for it."""
+    """An unreadable model is reported once for all backends."""
     facts, failures = gather_possible(None, tmp_path / "none.onnx", None, backends=backends)
     assert len(failures) == 1
     assert names(facts, HTP_LINE) == names(facts, LPAI_LINE) == []
 
 
 def test_sizes_that_look_the_same_are_told_apart_in_bytes() -> None:
-    """`3.50 GiB > 3.50 GiB` says nothing."""
+    """Sizes that look equal when rounded are shown in bytes, too."""
     limit = 3584 << 20
     need = limit + 86_016
     facts = ModelFacts((), (Comparison("compile", (("estimate", need),), need, need, limit),))

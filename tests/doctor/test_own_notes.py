@@ -1,4 +1,4 @@
-"""A team's notes: of two that know lines of a log, the one with more of them speaks."""
+"""A team's notes: the note with more matched lines is chosen."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ LINES = ("widget heap is gone", "gizmo pool refused", "frob arena exhausted", "g
 
 
 def note(title: str, *lines: str) -> str:
-    """A note as people write it."""
+    """Return a plain note with a title and typical lines."""
     shown = "\n".join(f"- {line}" for line in lines)
     return (
         f"## {title}\n### Typical Logs\n{shown}\n### Root Cause\n- memory\n"
@@ -22,7 +22,7 @@ def note(title: str, *lines: str) -> str:
 
 
 def speaks(folder: Path, notes: tuple[str, ...], lines: tuple[str, ...]) -> str:
-    """The entry that decides, with the notes in one file in this order."""
+    """Return the chosen entry, with the notes in one file in this order."""
     (folder / "notes.md").write_text("\n".join(notes), "utf-8")
     (folder / "dev.log").write_text("\n".join(lines) + "\n", "utf-8")
     done = run("doctor", folder / "dev.log", "--kb", folder / "notes.md", "--json")
@@ -35,7 +35,7 @@ def speaks(folder: Path, notes: tuple[str, ...], lines: tuple[str, ...]) -> str:
 def test_the_note_with_more_lines_wins(
     order: tuple[int, ...], turned: bool, tmp_path: Path
 ) -> None:
-    """Whichever stands first, in the file and in the log."""
+    """The note with more matched lines wins, in any order of notes and lines."""
     notes = (note("Short", LINES[0]), note("Long", *LINES[:3]))
     lines = tuple(LINES[k] for k in order)
     assert speaks(tmp_path, notes[::-1] if turned else notes, lines) == "long"
@@ -43,7 +43,7 @@ def test_the_note_with_more_lines_wins(
 
 @pytest.mark.parametrize("turned", [False, True])
 def test_more_lines_win_over_a_larger_share(turned: bool, tmp_path: Path) -> None:
-    """Two of four are more than one of one; with one line each, the share counts."""
+    """More matched lines win; with equal counts, the larger share of the note wins."""
     notes = (note("Short", LINES[3]), note("Long", *LINES[:3], "something else entirely"))
     chosen = notes[::-1] if turned else notes
     assert speaks(tmp_path, chosen, (LINES[3], LINES[0], LINES[1])) == "long"
@@ -52,13 +52,13 @@ def test_more_lines_win_over_a_larger_share(turned: bool, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("turned", [False, True])
 def test_a_line_shown_twice_counts_once(turned: bool, tmp_path: Path) -> None:
-    """A note is not more right for repeating itself."""
+    """A typical line that a note repeats counts once."""
     notes = (note("Twice", LINES[0], LINES[0].upper(), LINES[0]), note("Two", LINES[1], LINES[2]))
     chosen = notes[::-1] if turned else notes
     assert speaks(tmp_path, chosen, LINES[:3]) == "two"
 
 
 def test_a_note_wins_over_what_we_know(tmp_path: Path) -> None:
-    """With one line of its own, too."""
+    """A team's note wins over a built-in entry, even with one line."""
     ours = "graph requires estimated allocation of 2347229 KB, limit is 2097152 KB"
     assert speaks(tmp_path, (note("Short", LINES[0]),), (ours, LINES[0])) == "short"

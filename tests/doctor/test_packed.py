@@ -1,4 +1,4 @@
-"""A packed base: what it holds, when the kept one is used, and that nothing changes it."""
+"""A packed base: its content, when the cached base is used, and its immutability."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ SIZE = Condition("size", "total", "==", (1,))
 
 @pytest.fixture
 def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A base of ours with one note, a cache of its own, and a team's note."""
+    """Set up a built-in base with one note and an empty cache; return a team's note."""
     (tmp_path / "ours").mkdir()
     (tmp_path / "ours" / "ours.md").write_text(NOTE.replace("amera", "ensor"))
     monkeypatch.setattr(knowledge, "BUILT_IN", tmp_path / "ours")
@@ -32,7 +32,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_kept_base_is_used(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing is read anew, and it says the same."""
+    """A cached base is used without packing again, and is equal."""
     fresh = knowledge.with_own([own])
     assert [(entry.title, entry.own) for entry in fresh.entries] == [
         ("Camera one", True),
@@ -44,7 +44,7 @@ def test_a_kept_base_is_used(own: Path, monkeypatch: pytest.MonkeyPatch) -> None
 
 @pytest.mark.parametrize("lie", [{"format": 9}, {"key": "kb-other.json"}])
 def test_a_kept_base_of_another_form_is_made_anew(own: Path, lie: dict[str, object]) -> None:
-    """Though it stands, sound, under the name that is looked for."""
+    """A cached base with another format or key is replaced."""
     fresh = knowledge.with_own([own])
     other = msgspec.structs.replace(fresh.packed, entries=(), **lie)
     cache.keep(fresh.key, msgspec.json.encode(other))
@@ -55,7 +55,7 @@ def test_a_kept_base_of_another_form_is_made_anew(own: Path, lie: dict[str, obje
 
 
 def test_a_matcher_is_made_once() -> None:
-    """And matches the template of its line."""
+    """A matcher is built once per template."""
     line = Line("full", "heap of {size} is full")
     base = knowledge.Knowledge(knowledge.pack((Line("x", "other words"), line), ()))
     found = base.matcher(1)
@@ -66,7 +66,7 @@ def test_a_matcher_is_made_once() -> None:
 
 
 def test_what_conditions_compare_is_listed() -> None:
-    """Signs that decide lead to their entries, once each; those of comparisons are kept."""
+    """The packed base lists the entries of each sign and the signs that comparisons use."""
     lines = tuple(Line(sign, f"text of {sign} here") for sign in ("a", "b", "c", "size"))
     one = Entry("one", "One", "unknown", "init", (When(("a", "b"), (NEEDED,)), When(("a",))))
     two = Entry("two", "Two", "unknown", "init", (When(("c",), (SIZE,)), When(("b",))))
@@ -77,7 +77,7 @@ def test_what_conditions_compare_is_listed() -> None:
 
 
 def test_a_key_is_that_of_the_content_unless_given() -> None:
-    """Two bases that differ have two keys."""
+    """The key of a base depends on its content, unless given."""
     keys = {knowledge.pack((Line(sign, "some text"),), ()).key for sign in "ab"}
     assert len(keys) == 2
     assert all(len(key) == 64 for key in keys)
@@ -95,7 +95,7 @@ def test_a_key_is_that_of_the_content_unless_given() -> None:
     ],
 )
 def test_a_sign_that_no_line_gives_is_refused_anywhere(when: When) -> None:
-    """In every kind of condition."""
+    """An unknown sign is refused in every kind of condition."""
     lines = (Line("a", "some text"),)
     with pytest.raises(UsageError, match=r"^e: no line template has the sign 'x'$"):
         knowledge.pack(lines, (Entry("e", "E", "unknown", "init", (when,)),))
@@ -104,7 +104,7 @@ def test_a_sign_that_no_line_gives_is_refused_anywhere(when: When) -> None:
 
 
 def test_a_base_of_ours_that_is_gone_is_one_sentence(own: Path, tmp_path: Path) -> None:
-    """Of an installation that is damaged."""
+    """A missing built-in base is refused with one sentence."""
     (tmp_path / "ours" / "ours.md").unlink()
     (tmp_path / "ours").rmdir()
     with pytest.raises(UsageError, match=r"ours: No such file or directory$"):
@@ -119,5 +119,5 @@ def test_a_base_of_ours_that_is_gone_is_one_sentence(own: Path, tmp_path: Path) 
     ],
 )
 def test_values_do_not_change(kind: type[msgspec.Struct]) -> None:
-    """What was checked stays what it was."""
+    """The types of packed bases and found logs are frozen."""
     assert kind.__struct_config__.frozen

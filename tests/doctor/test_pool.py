@@ -1,4 +1,4 @@
-"""The TCM pool of LPAI: what was in use where a request failed, and what is missing."""
+"""The TCM pool of LPAI: bytes in use at a failed request, and the shortage."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ FAILED = "[ERROR] TCM memory allocation failure: required size: {}\n"
 
 
 def incident(path: Path, *lines: str, engine: str | None = None) -> Incident:
-    """The one incident of a log with these lines."""
+    """Return the only incident of a log with these lines."""
     path.write_text("".join(lines), "utf-8")
     (found,) = diagnose([Stream((str(path),))], built_in(), engine=engine).incidents()
     return found
 
 
 def taken(*sizes: int) -> list[str]:
-    """Lines of allocations."""
+    """Return log lines of these allocations."""
     return [ALLOCATED.format(size) for size in sizes]
 
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_allocations_before_the_failure_are_added_up(tmp_path: Path, engine: str) -> None:
-    """In use is their sum, and what is missing is the request less what is left."""
+    """The bytes in use are the sum of the allocations; the shortage follows from the rest."""
     lines = [OPENED, *taken(1_500_032, 300_032), FAILED.format(299_968)]
     one = incident(tmp_path / "a.log", *lines, engine=engine)
     assert (one.cause, one.is_memory, one.confidence) == ("mem_tcm_pool", True, "high")
@@ -49,7 +49,7 @@ def test_allocations_before_the_failure_are_added_up(tmp_path: Path, engine: str
 
 
 def test_the_documented_size_stands_in_for_a_line_that_is_not_there(tmp_path: Path) -> None:
-    """Logs often start later; the number says that it is documented."""
+    """Without its size line, the pool has the documented size, marked as such."""
     one = incident(tmp_path / "a.log", *taken(2_000_000), FAILED.format(64_000))
     assert one.quantities["size_bytes"] == SIZE
     assert one.origins["size_bytes"].startswith("documented")
@@ -57,7 +57,7 @@ def test_the_documented_size_stands_in_for_a_line_that_is_not_there(tmp_path: Pa
 
 
 def test_a_pool_that_is_opened_again_starts_anew(tmp_path: Path) -> None:
-    """What an earlier run took is not in use in this one."""
+    """Allocations of an earlier run do not count after the pool is opened again."""
     earlier = [OPENED, *taken(1_900_000)]
     one = incident(
         tmp_path / "a.log", *earlier, OPENED, *taken(1_000_000), FAILED.format(1_100_000)
@@ -67,7 +67,7 @@ def test_a_pool_that_is_opened_again_starts_anew(tmp_path: Path) -> None:
 
 
 def test_what_comes_after_the_failure_does_not_count(tmp_path: Path) -> None:
-    """A second model may be loaded once the first has failed."""
+    """Allocations after the failure do not count."""
     after = [OPENED, *taken(64, 64, 64)]
     one = incident(tmp_path / "a.log", OPENED, *taken(2_000_000), FAILED.format(100_000), *after)
     assert one.quantities["in_use_bytes"] == 2_000_000
@@ -77,21 +77,21 @@ def test_what_comes_after_the_failure_does_not_count(tmp_path: Path) -> None:
 def test_nothing_is_said_of_a_pool_from_which_things_were_given_back(
     tmp_path: Path, sizes: tuple[int, ...]
 ) -> None:
-    """More bytes than it has, or more allocations than it serves: some are gone again, unseen."""
+    """With more allocations than the pool can hold, the bytes in use are unknown."""
     one = incident(tmp_path / "a.log", OPENED, *taken(*sizes), FAILED.format(1_000_000))
     assert "in_use_bytes" not in one.quantities
     assert one.shortage_bytes is None
 
 
 def test_a_request_above_the_whole_pool_misses_at_least_the_rest(tmp_path: Path) -> None:
-    """A log of errors only shows no allocation; the number says that it is the least."""
+    """A request over the whole pool gives a minimum shortage, marked `at least`."""
     one = incident(tmp_path / "a.log", FAILED.format(3_145_728))
     assert one.shortage_bytes == 3_145_728 - SIZE
     assert "at least" in one.origins["shortage_bytes"]
 
 
 def test_a_log_read_by_several_processes_says_the_same(tmp_path: Path) -> None:
-    """However the log is cut between the allocations and the failure."""
+    """Two worker processes give the same bytes in use as one."""
     quiet = "05-28 20:26:43.000  1  1 I Other   : nothing to say\n"
     noise = quiet * 200_000
     lines = [OPENED, *taken(*[60_000] * 30), FAILED.format(300_000)]
@@ -106,20 +106,20 @@ def test_a_log_read_by_several_processes_says_the_same(tmp_path: Path) -> None:
 
 
 def test_only_the_first_hole_can_be_counted() -> None:
-    """Of each line one number is kept, so a template says which in one way."""
+    """Only the first hole of a template may be summed."""
     assert template.parse("Allocate size {allocated:added} from pool {}").holes
     with pytest.raises(UsageError, match="first hole"):
         template.parse("pool {name} gave {size:added} bytes")
 
 
 def test_an_invalid_memory_type_alone_is_an_incident(tmp_path: Path) -> None:
-    """It is a word in a config file, not a shortage."""
+    """An invalid memory type is an incident about configuration, not about memory."""
     one = incident(tmp_path / "a.log", "12.0ms [ERROR] Invalid memory type\n")
     assert (one.entry, one.cause, one.is_memory) == ("lpai-memory-type", "tcm_memory_type", False)
 
 
 def test_a_refused_configuration_is_not_memory_freed_early(tmp_path: Path) -> None:
-    """5010 in a log of LPAI speaks of the persistent binary; without LPAI it may be anything."""
+    """Code 5010 in an LPAI log is about the persistent binary; in an HTP log it is not."""
     refused = "[ERROR] Failed to create context from binary. Error code: 5010\n"
     one = incident(tmp_path / "a.log", "Loading libQnnLpai.so\n", refused)
     assert (one.entry, one.is_memory, one.verdict) == ("code-5010-lpai", False, "memory")
@@ -129,7 +129,7 @@ def test_a_refused_configuration_is_not_memory_freed_early(tmp_path: Path) -> No
 
 
 def test_lines_of_this_tool_are_not_shown_as_those_of_a_device() -> None:
-    """Typical logs are what devices and the SDK print."""
+    """Typical logs of LPAI entries contain no lines of qnnmem itself."""
     from qnnmem.doctor.kb.knowledge import BUILT_IN, read_folder
     from qnnmem.doctor.kb.sections import own_lines, typical_lines
 
@@ -142,13 +142,13 @@ def test_lines_of_this_tool_are_not_shown_as_those_of_a_device() -> None:
 
 @pytest.mark.parametrize("count", [31, 32, 33])
 def test_an_end_after_32_allocations_suggests_the_33rd(tmp_path: Path, count: int) -> None:
-    """It is fatal and prints nothing; with any other count the end has another reason."""
+    """A crash after exactly 32 TCM allocations suggests a fatal 33rd, with low confidence."""
     died = "Aborted (core dumped)\n"
     one = incident(tmp_path / "a.log", "qnn-net-run pid:7\n", OPENED, *taken(*[64] * count), died)
     assert (one.entry == "lpai-tcm-33rd", one.confidence) == (count == 32, "low")
 
 
 def test_a_lost_context_of_lpai_is_memory_freed_early(tmp_path: Path) -> None:
-    """6039 names no shortage: what the client lent is gone, or the context is."""
+    """Code 6039 of LPAI means freed memory or a freed context, not a shortage."""
     one = incident(tmp_path / "a.log", "[ERROR] [QnnLpai] QnnGraph_execute failed: error 6039\n")
     assert (one.entry, one.is_memory) == ("code-6039-lpai", False)

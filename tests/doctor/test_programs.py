@@ -1,4 +1,4 @@
-"""Messages that drivers, FastRPC and backends print, alone and between lines of a good run."""
+"""Messages of drivers, FastRPC and backends, alone and inside a healthy run."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ UP = "remoteproc remoteproc2: remote processor 32300000.remoteproc is now up"
     ],
 )
 def test_what_a_message_names(text: str, cause: str, entry: str) -> None:
-    """A ceiling of the driver, a descriptor that is no buffer, an operator."""
+    """A driver message gives its cause and entry."""
     (found,) = incidents(f"{text}\n".encode(), built_in())
     assert (found.cause, found.entry) == (cause, entry)
 
@@ -54,7 +54,7 @@ def test_what_a_message_names(text: str, cause: str, entry: str) -> None:
     ],
 )
 def test_what_a_good_run_says_alarms_nobody(text: str) -> None:
-    """Alone, and between lines that say that all went well."""
+    """A message of a healthy run raises no incident, alone or between good news."""
     assert not incidents(f"{text}\n".encode(), built_in())
     assert not incidents(f"{GOOD}\n{text}\n{UP}\n".encode(), built_in())
 
@@ -70,12 +70,12 @@ def test_what_a_good_run_says_alarms_nobody(text: str) -> None:
     ],
 )
 def test_a_failure_in_calm_words_is_not_passed_over(text: str) -> None:
-    """Where it stands alone; later good news may make it a note."""
+    """A failure in calm words is an incident if it is the whole log."""
     assert incidents(f"{text}\n".encode(), built_in())
 
 
 def test_how_many_there_are_is_no_code() -> None:
-    """A number before what it counts."""
+    """A number before the things it counts is not a code."""
     text = "E/adsprpc: fastrpc_munmap: Attempt to unmap FD 57 with 2 outstanding references"
     (found,) = incidents(f"{text}\n".encode(), built_in())
     assert "code" not in dict(found.quantities)

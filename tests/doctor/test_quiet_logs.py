@@ -1,4 +1,4 @@
-"""Logs that tell of no failure of ours: not ours, cut short, or calm."""
+"""Logs without a QNN failure: foreign, truncated or healthy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
 def test_a_text_that_is_no_log_is_none_of_qnn(tmp_path: Path) -> None:
-    """In words and in JSON."""
+    """Text that is no log exits with 3 and says that it has no QNN lines."""
     log = tmp_path / "note.txt"
     log.write_text("hello world\nthis is not a log\n", "utf-8")
     done = run("doctor", log)
@@ -27,7 +27,7 @@ def test_a_text_that_is_no_log_is_none_of_qnn(tmp_path: Path) -> None:
 
 
 def test_a_log_that_was_cut_before_its_failure_is_not_healthy(tmp_path: Path) -> None:
-    """It ends in the middle of a compile; the whole log tells of the failure."""
+    """A log that ends before its failure is undecided, not healthy."""
     lines = (EXAMPLES / "graph_limit.log").read_text("utf-8").splitlines()
     log = tmp_path / "cut.log"
     log.write_text("\n".join(lines[:16]) + "\n", "utf-8")
@@ -46,7 +46,7 @@ def test_a_log_that_was_cut_before_its_failure_is_not_healthy(tmp_path: Path) ->
 )
 @pytest.mark.parametrize("times", [1, 40])
 def test_a_check_that_passed_is_no_shortage(line: str, times: int, tmp_path: Path) -> None:
-    """Alone and in a log, though it names one."""
+    """A passed memory check is no incident, alone or repeated."""
     log = tmp_path / "run.log"
     log.write_text(f"{line}\n" * times, "utf-8")
     answer = msgspec.json.decode(run("doctor", log, "--json").stdout)
@@ -54,7 +54,7 @@ def test_a_check_that_passed_is_no_shortage(line: str, times: int, tmp_path: Pat
 
 
 def test_codes_of_fastrpc_are_shown_as_people_know_them(tmp_path: Path) -> None:
-    """Hexadecimal in words; the JSON has the number."""
+    """FastRPC codes are shown in hexadecimal; the JSON has the number."""
     log = tmp_path / "run.log"
     log.write_text("ADSPRPC: remote_handle_open failed 0x80000406\n", "utf-8")
     assert "0x80000406    reported" in run("doctor", log).stdout
@@ -63,7 +63,7 @@ def test_codes_of_fastrpc_are_shown_as_people_know_them(tmp_path: Path) -> None:
 
 
 def test_a_crash_of_the_modem_is_not_surely_one_of_the_dsp() -> None:
-    """The kernel reports both in the same words; at most the model is misled."""
+    """A modem crash gets no confident DSP verdict; a cDSP crash gets its entry."""
     modem = (
         "qcom_q6v5_mss 4080000.remoteproc: fatal error received: lte.c:1804\n"
         "remoteproc remoteproc0: crash detected in modem: type fatal error\n"

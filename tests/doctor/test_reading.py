@@ -1,4 +1,4 @@
-"""What a line tells of a failure, whatever words it uses."""
+"""What a line says about a failure, in any words."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from qnnmem.doctor.logs.search import ENGINES, VectorscanEngine, choose_engine
     ],
 )
 def test_failures(text: bytes, stage: str, code: int | None) -> None:
-    """The stage of the call or thing named; codes in all their forms."""
+    """A failure line gives the stage of its call and its code."""
     failure = read(text)
     assert failure is not None
     assert (failure.stage, failure.code) == (stage, code)
@@ -61,7 +61,7 @@ def test_failures(text: bytes, stage: str, code: int | None) -> None:
     ],
 )
 def test_lines_that_tell_of_none(text: bytes) -> None:
-    """Calm levels, failures that did not happen, failures of others."""
+    """Calm levels, negated failures and failures of other programs are no failures."""
     assert read(text) is None
 
 
@@ -83,7 +83,7 @@ def test_lines_that_tell_of_none(text: bytes) -> None:
     ],
 )
 def test_a_message_that_somebody_copied_tells_of_a_failure(text: bytes) -> None:
-    """Also in calm words, and with a bare code at its end."""
+    """A short pasted message counts as a failure, even in calm words."""
     assert read(text, alone=True) is not None
 
 
@@ -102,7 +102,7 @@ def test_a_message_that_somebody_copied_tells_of_a_failure(text: bytes) -> None:
     ],
 )
 def test_numbers_and_what_was_mended_are_no_failures(text: bytes) -> None:
-    """A number is a code only where something says so."""
+    """A number is a code only if a word says so; a recovered failure is none."""
     for alone in (False, True):
         assert read(text, alone) is None
 
@@ -123,7 +123,7 @@ def test_numbers_and_what_was_mended_are_no_failures(text: bytes) -> None:
     ],
 )
 def test_words_of_success_are_looked_at_twice(text: bytes) -> None:
-    """`0 failed` counts, `core 0 failed` does not; nor does success that was not."""
+    """`0 failed` means success, but `core 0 failed` is a failure."""
     assert read(text) is not None
 
 
@@ -141,12 +141,12 @@ def test_words_of_success_are_looked_at_twice(text: bytes) -> None:
     ],
 )
 def test_words_of_failure_may_name_something_else(text: bytes) -> None:
-    """A counter, a setting, a measure."""
+    """A failure word in a counter, a setting or a metric is no failure."""
     assert read(text) is None
 
 
 def test_engines_hand_over_the_same_failing_lines() -> None:
-    """Also where a word of ours and one of failure share letters."""
+    """Every engine reports a failing line, even if QNN word and failure word overlap."""
     knowledge = built_in()
     lines = (b"E/QNN: gone", b"rpcmem_alloc(25, 1, 1073741824) gave 0", b"qnnot found", b"<E>")
     for line in lines:
@@ -158,7 +158,7 @@ def test_engines_hand_over_the_same_failing_lines() -> None:
 
 
 def test_vectorscan_tells_of_a_line_once() -> None:
-    """However many words of failure it holds, and whether or not it ends: a word each is a call."""
+    """Vectorscan reports each failing line once, with or without a line end."""
     pytest.importorskip("hyperscan")
     engine = choose_engine(built_in(), 0, "hyperscan")
     assert isinstance(engine, VectorscanEngine)
@@ -186,7 +186,7 @@ def test_vectorscan_tells_of_a_line_once() -> None:
 
 @pytest.mark.parametrize("word", [b"libqnn", b"a.", b"aB", b"x/", b"1"])
 def test_hostile_lines_cost_little(word: bytes) -> None:
-    """Work, not time: a line ten times as long costs no hundred times as much."""
+    """A line ten times as long takes less than 60 times the time."""
     costs = []
     for times in (40, 400):
         start = time.process_time()
@@ -215,7 +215,7 @@ def test_hostile_lines_cost_little(word: bytes) -> None:
     ],
 )
 def test_what_is_told_calmly_is_no_failure_unless_it_says_so(text: bytes) -> None:
-    """Also where somebody chose the line, and where it is assumed that something failed."""
+    """A line at a calm level is no failure, even if pasted alone."""
     for alone in (False, True):
         assert read(text, alone) is None
 
@@ -230,12 +230,12 @@ def test_what_is_told_calmly_is_no_failure_unless_it_says_so(text: bytes) -> Non
     ],
 )
 def test_good_words_in_an_error_are_looked_at_twice(text: bytes) -> None:
-    """What was found is not what was expected, and what was passed is nothing."""
+    """Success words in an error line do not hide the failure."""
     assert read(text) is not None
 
 
 def test_the_function_that_prints_is_no_word_of_the_message() -> None:
-    """Its name may be of a graph; a folder may be called as a thing."""
+    """The printing function and folder names do not count as words of the message."""
     said = b" Failed to read the options of QNN"
     place = b"/src/qnn_graph.cc:262 static Status onnxruntime::qnn::Graph::Finalize(void*)"
     assert read(place + said) == read(said)
@@ -243,7 +243,7 @@ def test_the_function_that_prints_is_no_word_of_the_message() -> None:
 
 
 PAIRS = (
-    # level: info and debug tell of no failure by themselves, what they relay does
+    # level: info and debug are no failure, but a relayed error is
     (b"QnnDsp <E> graph failed", b"QnnDsp <I> graph failed"),
     (
         b"11-16 10:00:00.1  12  12 E QnnDsp: map failed",
@@ -256,7 +256,7 @@ PAIRS = (
     (b"qnn error code: 1002", b"qnn error code: 0"),
     (b"QNN memory allocation failures", b"QNN: 0 memory allocation failures"),
     (b"qnn graph failed with err 7", b"qnn graph finished with err 0 after 12 us"),
-    # what came later in the line wins
+    # the later part of the line wins
     (b"QNN err 1002; retry failed", b"QNN err 1002; retry succeeded, context created"),
     (b"HTP map failed a second time", b"HTP map needed a second try, now mapped"),
     (b"qnn: libX.so not found, giving up", b"qnn: libX.so not found, trying next"),
@@ -265,7 +265,7 @@ PAIRS = (
 
 @pytest.mark.parametrize(("failing", "calm"), PAIRS)
 def test_pairs_of_lines(failing: bytes, calm: bytes) -> None:
-    """One tells of a failure, the other, almost the same, of none."""
+    """Of two almost equal lines, one is a failure and the other is none."""
     assert read(failing, alone=True) is not None
     assert read(calm, alone=True) is None
 
@@ -286,7 +286,7 @@ def test_pairs_of_lines(failing: bytes, calm: bytes) -> None:
     ],
 )
 def test_what_names_qnn(text: bytes, ours: bool) -> None:
-    """A word, a tag, a library or a code; nothing else."""
+    """A word, a tag, a library or a code of QNN makes a line belong to QNN."""
     assert names_qnn(text) is ours
 
 
@@ -301,12 +301,12 @@ def test_what_names_qnn(text: bytes, ours: bool) -> None:
     ],
 )
 def test_what_says_well(text: bytes, well: bool) -> None:
-    """Good news without a code or a word of failure."""
+    """A line is good news only without a code and without a failure word."""
     assert says_well(text) is well
 
 
 def test_levels() -> None:
-    """What is relayed counts more than the level at which it is relayed."""
+    """The level of a relayed message counts more than the level of the relay."""
     assert is_calm(b"I/Qnn( 5): graph failed")
     assert is_calm(b"11-16 10:00:00.1  12  12 D QnnDsp: x")
     assert not is_calm(b"2026-11-15 21:40:53.365 [V:onnxruntime:, x.cc:5 Log] <E> graph failed")

@@ -1,4 +1,4 @@
-"""Remedies: every command can be pasted, on the user's own files where they are known."""
+"""Remedies: every command can be pasted, with the user's files where known."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LIMIT = "graph requires estimated allocation of {} KB, limit is {} KB"
 
 
 def incident(**changes: Any) -> Incident:
-    """An incident about which nothing matters but what is changed."""
+    """Return a default incident with these changes."""
     line = {"file": "dev.log", "line": 1, "text": "failed", "count": 1, "decides": True}
     words = dict.fromkeys(("cause_meaning", "title", "producer"), "x")
     where = {"file": "dev.log", "last_file": "dev.log", "first_line": 1, "last_line": 1}
@@ -41,7 +41,7 @@ def incident(**changes: Any) -> Incident:
 
 
 def parse(words: Sequence[str]) -> None:
-    """Read a command line as the program does, up to the point where it would run."""
+    """Parse a command line as the program does, without running it."""
     context = qnnmem.make_context("qnnmem", list(words))
     command: click.Command = qnnmem
     while isinstance(command, click.Group):
@@ -53,14 +53,14 @@ def parse(words: Sequence[str]) -> None:
 
 
 def filled(entry: Entry, guide: Guide) -> list[str]:
-    """All commands of an entry's remedies."""
+    """Return all commands of an entry's remedies."""
     one = incident(remedies=entry.remedies, quantities={"code": 1002})
     return [command for remedy in guide.remedies(one) for command in remedy.commands]
 
 
 @pytest.mark.parametrize("entry", ENTRIES, ids=lambda entry: entry.id)
 def test_every_command_of_every_entry_is_one_of_this_version(entry: Entry) -> None:
-    """With placeholders and with files; none stands where it would not be found."""
+    """Every command of every entry parses in this version, with placeholders and with files."""
     for guide in (
         Guide(),
         Guide("my net.onnx", "a b.bin", "SM8650", [("--dim", "batch=1"), ("--shape", "x=1x2")]),
@@ -77,7 +77,7 @@ def test_every_command_of_every_entry_is_one_of_this_version(entry: Entry) -> No
 
 
 def test_commands_are_many() -> None:
-    """Most entries about memory say how to act on it, and all of ours say why."""
+    """At least 80 % of the memory entries have commands; every entry has a root cause."""
     memory = [one for one in ENTRIES if one.cause.startswith("mem_")]
     assert sum(bool(filled(one, Guide())) for one in memory) >= 0.8 * len(memory)
     assert all(root_cause(one) for one in ENTRIES)
@@ -85,14 +85,14 @@ def test_commands_are_many() -> None:
 
 
 def doctor_on(folder: Path, line: str, *words: str | Path) -> str:
-    """The report on a log of one line."""
+    """Return the report on a log of one line."""
     log = folder / "dev.log"
     log.write_text(f"{line}\n", "utf-8")
     return run("doctor", log, *words).stdout
 
 
 def test_the_users_files_stand_in_the_commands(tmp_path: Path) -> None:
-    """Quoted for a shell, with the settings that the model needs."""
+    """The commands contain the user's file, quoted for a shell, and the model's settings."""
     binary = tmp_path / "it's mine.bin"
     text = doctor_on(tmp_path, LIMIT.format(2347229, 2097152), "--binary", binary, "--soc", "57")
     assert f"       qnnmem fit {shlex.quote(str(binary))} --soc 57\n" in text
@@ -101,7 +101,7 @@ def test_the_users_files_stand_in_the_commands(tmp_path: Path) -> None:
 
 
 def test_settings_of_the_model_go_along() -> None:
-    """But the dimension that a command varies is not also fixed."""
+    """The model's settings are repeated, except for the dimension that the command varies."""
     guide = Guide("-m.onnx", soc="SM8650", settings=[("--dim", "n=2"), ("--value", "k=a b")])
     fit, vary = (
         guide.remedies(incident(remedies=[f"do it: `qnnmem {words}`"]))[0].commands[0]
@@ -112,7 +112,7 @@ def test_settings_of_the_model_go_along() -> None:
 
 
 def test_the_command_line_hands_its_settings_on(tmp_path: Path) -> None:
-    """What was typed for the model is typed again."""
+    """Model options given to the doctor are repeated in the commands."""
     model = tmp_path / "none.onnx"
     text = doctor_on(
         tmp_path, LIMIT.format(3670100, 3670016), "--model", model, "--dim=n=2", "--soc", "SM8650"
@@ -122,7 +122,7 @@ def test_the_command_line_hands_its_settings_on(tmp_path: Path) -> None:
 
 
 def test_names_in_the_lines_are_used() -> None:
-    """A file, a SoC and a code that the log itself names; nothing of a log leaves its word."""
+    """A file, a known SoC and a code from the log fill placeholders, each as one shell word."""
     said = {"file": "/sdcard/a;rm -rf $HOME.bin", "soc": "SM8650", "error": -12}
     asked = [
         "one: `qnnmem inspect BINARY`",
@@ -142,7 +142,7 @@ def test_names_in_the_lines_are_used() -> None:
 
 
 def test_a_model_that_a_verb_cannot_read_is_not_recommended_to_it() -> None:
-    """HTP compiles ONNX only."""
+    """A TFLite model is not suggested to verbs that compile for HTP."""
     asked = ["a: `qnnmem fit MODEL --soc SOC`", "b: `qnnmem plan MODEL`"]
     found = Guide("net.tflite").remedies(incident(remedies=asked))
     assert [one.commands for one in found] == [(), ("qnnmem plan net.tflite",)]
@@ -152,27 +152,27 @@ def test_a_model_that_a_verb_cannot_read_is_not_recommended_to_it() -> None:
     ("limit", "first"), [(2097152, "name the target SoC"), (3670016, "cut the model")]
 )
 def test_the_numbers_order_the_remedies(limit: int, first: str, tmp_path: Path) -> None:
-    """2 GiB is the limit of a SoC that was not named; any other was."""
+    """A limit of 2 GiB suggests to name the SoC first; another limit does not."""
     text = doctor_on(tmp_path, LIMIT.format(limit + 84, limit))
     assert f"\n  1. {first}" in text
     assert ("name the target SoC" in text) == (limit == 2097152)
 
 
 def test_without_a_number_the_condition_is_said(tmp_path: Path) -> None:
-    """The reader can look for it."""
+    """Without a number, the remedy states its condition."""
     text = doctor_on(tmp_path, "error during serialize: memory usage too large")
     assert "\n  1. where the limit is 2 GiB, name the target SoC" in text
 
 
 def test_placeholders_are_explained_once() -> None:
-    """And only those that are left."""
+    """Each remaining placeholder is explained once."""
     found = Guide(soc="57").remedies(incident(remedies=["a: `qnnmem fit MODEL --soc SOC`"] * 2))
     assert legend(found) == "MODEL: the model file (--model fills it in)"
     assert legend(Guide().remedies(incident())) == ""
 
 
 def test_why_is_shown_in_text_and_markdown(tmp_path: Path) -> None:
-    """Of our entries and of a team's note, whose list becomes one sentence."""
+    """The root cause is shown in text and Markdown, for built-in entries and a team's note."""
     line = LIMIT.format(2347229, 2097152)
     for form in ("text", "markdown"):
         text = doctor_on(tmp_path, line, "--format", form)
@@ -190,7 +190,7 @@ def test_why_is_shown_in_text_and_markdown(tmp_path: Path) -> None:
     "name", ["<b>\x1b[31m\u202e`|@all", "a\nb.onnx", "x" * 3000, "`id`.onnx", "$(id).onnx"]
 )
 def test_hostile_names_stay_one_word(name: str) -> None:
-    """Printable in text, code in Markdown; a name that nobody pastes is left out."""
+    """A hostile file name stays one printable word; a very long name is left out."""
     one = incident(remedies=["do: `qnnmem fit MODEL --soc SOC`"])
     guide = Guide(name)
     text = "".join(doctor.render_text([one], STATS, guide=guide))
@@ -203,14 +203,14 @@ def test_hostile_names_stay_one_word(name: str) -> None:
 
 
 def test_markdown_keeps_a_command_whole() -> None:
-    """A command is code, also where the text before it is not."""
+    """A command in Markdown stays in one code span."""
     one = msgspec.structs.replace(incident(), remedies=("do it: `qnnmem socs SOC`",))
     text = "".join(doctor_formats.render_markdown([one], STATS))
     assert "\n1. do it: `qnnmem socs SOC`\n" in text
 
 
 def test_json_keeps_the_remedies_as_the_entry_has_them(tmp_path: Path) -> None:
-    """Programs fill in their own names."""
+    """The JSON keeps the remedies with their placeholders."""
     text = doctor_on(tmp_path, LIMIT.format(2347229, 2097152), "--json")
     found: Any = msgspec.json.decode(text)
     assert any("qnnmem fit MODEL --soc SOC" in one for one in found["incidents"][0]["remedies"])
@@ -218,7 +218,7 @@ def test_json_keeps_the_remedies_as_the_entry_has_them(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("text", [" " * 1_000_000, "x: `qnnmem " * 90_000, "`" * 1_000_000])
 def test_a_note_cannot_make_the_doctor_slow(text: str) -> None:
-    """A remedy that is longer than any command is text."""
+    """A remedy of a million characters is shown as short text, without a slow parse."""
     one = incident(remedies=[f"a{text}b"])
     assert Guide().remedies(one) == [(f"a{text}b", ())]
     shown = "".join(doctor.render_text([one], STATS))
@@ -226,7 +226,7 @@ def test_a_note_cannot_make_the_doctor_slow(text: str) -> None:
 
 
 def test_notes_that_are_gone_meanwhile_take_no_diagnosis_with_them(tmp_path: Path) -> None:
-    """A log may be watched for days."""
+    """If a team's notes vanish while the doctor runs, the diagnosis still works."""
     guide = Guide(own=[tmp_path / "gone.md"])
     assert guide.why(incident(entry="not-ours")) == ""
     assert guide.why(incident(entry="../escape")) == ""

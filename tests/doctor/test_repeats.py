@@ -1,4 +1,4 @@
-"""What lines hold that differ from others in their digits only."""
+"""Matches of lines that differ from others only in digits."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BROKE = "the widget broke at {place:int} of {size:KB} KB with {code:code}, see {
 
 
 def hits_of(knowledge: Knowledge, *messages: bytes, engine: str = "plain") -> list[Hit]:
-    """Every hit of a log of logcat with these messages."""
+    """Return every hit of a logcat log with these messages."""
     log = b"".join(
         HEAD % (n % 60, n % 1000, 5, n) + text + b"\n" for n, text in enumerate(messages)
     )
@@ -33,12 +33,12 @@ def hits_of(knowledge: Knowledge, *messages: bytes, engine: str = "plain") -> li
 
 
 def known(*texts: str) -> Knowledge:
-    """A knowledge base of these templates alone."""
+    """Return a knowledge base of these templates."""
     return Knowledge(pack([Line(f"sign-{n}", text) for n, text in enumerate(texts)], ()))
 
 
 def test_a_message_with_other_numbers_is_matched_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The others hold the same at the same places, with values of their own."""
+    """A message with other numbers reuses the first match, with its own values."""
     asked = 0
 
     def counted(*given: Any) -> Any:
@@ -67,7 +67,7 @@ def test_a_message_with_other_numbers_is_matched_once(monkeypatch: pytest.Monkey
     ],
 )
 def test_digits_that_a_template_asks_for_count(template: str, good: bytes, bad: bytes) -> None:
-    """`0x` and the numbers in its fixed texts, whichever of two lines comes first."""
+    """Digits in fixed texts of a template must match, in any order of lines."""
     knowledge = known(template)
     lines = [b"the widget " + text + b", see" for text in (good, bad, good, bad)]
     for order in (lines, lines[::-1]):
@@ -76,7 +76,7 @@ def test_digits_that_a_template_asks_for_count(template: str, good: bytes, bad: 
 
 
 def test_a_template_that_may_begin_in_a_head_is_matched_each_time() -> None:
-    """The same message behind other heads is not the same to it."""
+    """A template that covers the line head is matched for every line."""
     knowledge = known("{pid:int} E QnnDsp: the widget broke")
     found = hits_of(knowledge, *[b"the widget broke"] * 3)
     assert [hit.found[0][1] for hit in found] == [(0,), (1,), (2,)]
@@ -87,7 +87,7 @@ def test_a_template_that_may_begin_in_a_head_is_matched_each_time() -> None:
 def test_a_message_is_known_by_all_its_letters(
     monkeypatch: pytest.MonkeyPatch, engine: str, region: int
 ) -> None:
-    """Behind heads of all widths, with and without CR; told by the engine or seen lately."""
+    """A repeated message is recognised behind any head, with and without CR, by any engine."""
     heads = (
         b"03-17 16:13:01.123  5  5 E QnnDsp: ",
         b"12-31 23:59:59.999  7  8 E QnnDsp: ",
@@ -120,7 +120,7 @@ def test_a_message_is_known_by_all_its_letters(
 
 @pytest.mark.parametrize("engine", ENGINES)
 def test_a_word_of_ours_with_a_digit_in_it_hides_none_without(engine: str) -> None:
-    """Lines without their digits may look alike that are not."""
+    """A line that holds a keyword only once its digits are removed hides no other line."""
     knowledge = known("the widget broke")
     odd = b"q7nn graph failed, the wid3get broke"
     lines = [odd, odd, b"the widget broke", odd, b"qnn graph failed, the widget broke"]
@@ -128,7 +128,7 @@ def test_a_word_of_ours_with_a_digit_in_it_hides_none_without(engine: str) -> No
 
 
 def test_plain_parts_are_not_compiled() -> None:
-    """A text with numbers is looked for step by step; a choice is left to an expression."""
+    """A template with numbers is matched step by step; a template with choices uses `re`."""
     plain = parse(BROKE).regex
     assert _steps(plain)
     assert not _steps(parse("the large (widget|gadget) broke").regex)

@@ -1,4 +1,4 @@
-"""A diagnosis as text, JSON, Markdown and SARIF; what comes from logs stays text."""
+"""A diagnosis as text, JSON, Markdown and SARIF; log text never becomes markup."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ EVIL = "<script>alert(1)</script>|[x](http://e.example)`````@all\x1b[31m\x07\u20
 
 
 def incident(**changes: Any) -> Incident:
-    """A graph that is over its limit, or what the changes make of it."""
+    """Return an incident over the graph limit, with these changes."""
     found = {
         "stage": "graph",
         "cause": "mem_graph_limit",
@@ -64,7 +64,7 @@ def incident(**changes: Any) -> Incident:
 
 
 def undecided() -> Incident:
-    """A failure whose lines do not say why."""
+    """Return an undecided incident."""
     return incident(
         verdict="undecided",
         cause="unknown",
@@ -83,7 +83,7 @@ def undecided() -> Incident:
 
 
 def evil() -> Incident:
-    """An incident in which every text of the log wants to be something else."""
+    """Return an incident whose every text is hostile."""
     line = {"file": EVIL, "line": 1, "text": EVIL, "count": 1, "decides": True}
     return incident(
         file=EVIL, last_file=EVIL, producer=EVIL, evidence=[line], quantities={"op": EVIL}
@@ -91,29 +91,29 @@ def evil() -> Incident:
 
 
 def read(incidents: int, **changes: Any) -> ReadingStats:
-    """What was read."""
+    """Return statistics of reading."""
     return ReadingStats(("dev.log",), 14, 900, 0.1, incidents, **changes)
 
 
 def text_of(*incidents: Incident, **changes: Any) -> str:
-    """The report as text."""
+    """Return the report as text."""
     return "".join(doctor.render_text(incidents, read(len(incidents), **changes), verbose=True))
 
 
 def markdown_of(*incidents: Incident, **changes: Any) -> str:
-    """The report as Markdown."""
+    """Return the report as Markdown."""
     return "".join(doctor_formats.render_markdown(incidents, read(len(incidents), **changes)))
 
 
 def sarif_of(*incidents: Incident, **changes: Any) -> dict[str, Any]:
-    """The report as SARIF, read back."""
+    """Return the report as parsed SARIF."""
     text = "".join(doctor_formats.render_sarif(incidents, read(len(incidents), **changes), "1.0"))
     found: dict[str, Any] = json.loads(text)
     return found
 
 
 def test_the_first_line_is_the_verdict() -> None:
-    """Stage, memory or not, cause in words, what is missing and confidence."""
+    """The first line has stage, memory verdict, cause, shortage and confidence."""
     assert text_of(incident()).splitlines()[0] == (
         "graph stage: out of memory: the compiler's estimate is above its limit for one graph; "
         "1.27 GiB (1,361,903,616 bytes) missing (mem_graph_limit); confidence high"
@@ -121,14 +121,14 @@ def test_the_first_line_is_the_verdict() -> None:
 
 
 def test_what_is_not_memory_is_said_plainly() -> None:
-    """The first line of another cause says that memory is not it."""
+    """The first line of another cause says `not memory`."""
     other = incident(is_memory=False, cause="signing", cause_meaning="refused", shortage_bytes=None)
     first = "graph stage: not memory: refused (signing); confidence high"
     assert text_of(other).splitlines()[0] == first
 
 
 def test_an_undecided_incident_does_not_pretend() -> None:
-    """The first line is a plain sentence; what is possible stands below, in words."""
+    """An undecided incident says so; the candidates are listed below in words."""
     first, *rest = text_of(undecided()).splitlines()
     assert first == (
         "undecided: the graph stage failed, but the log does not show why; "
@@ -144,14 +144,14 @@ def test_an_undecided_incident_does_not_pretend() -> None:
 
 
 def test_evidence_has_file_and_line_and_marks_what_decides() -> None:
-    """The deciding line carries a mark and its numbers; repeated lines their count."""
+    """The deciding line is marked, and repeated lines have a count."""
     lines = text_of(incident()).splitlines()
     assert "  > dev.log:12: requires 5000000 KB, limit is 3670016 KB (2 times)" in lines
     assert "    dev.log:14: failed 13" in lines
 
 
 def test_quantities_are_exact_and_have_an_origin() -> None:
-    """Each number of a line is shown in bytes, as a size, and with where it came from."""
+    """Each number is shown in bytes and as a size, with its origin."""
     text = text_of(incident())
     assert re.search(r"needed +5,120,000,000 bytes +4\.77 GiB  reported: printed by the log", text)
     assert re.search(r"missing +1,361,903,616 bytes +1\.27 GiB  computed: needed minus limit", text)
@@ -159,7 +159,7 @@ def test_quantities_are_exact_and_have_an_origin() -> None:
 
 
 def test_the_parts_come_in_the_order_they_are_read() -> None:
-    """Evidence, cause, numbers, remedies."""
+    """The report lists evidence, cause, numbers and remedies in this order."""
     text = text_of(incident())
     marks = ["evidence", "cause: One", "in the log:", "what to do:", "  1. cut", "  2. lower"]
     places = [text.index(mark) for mark in marks]
@@ -167,7 +167,7 @@ def test_the_parts_come_in_the_order_they_are_read() -> None:
 
 
 def test_several_incidents_have_headings() -> None:
-    """The first line counts them; each has a number."""
+    """Several incidents are counted in the first line and numbered."""
     text = text_of(incident(), undecided())
     assert text.startswith("2 incidents; the first: graph stage: out of memory")
     assert "\nincident 1 of 2: graph stage" in text
@@ -176,7 +176,7 @@ def test_several_incidents_have_headings() -> None:
 
 @pytest.mark.parametrize("render", [text_of, markdown_of])
 def test_after_twenty_incidents_the_rest_is_counted(render: Any) -> None:
-    """Twenty are shown in full, the others by stage and cause."""
+    """Twenty incidents are shown in full, the others counted by stage and cause."""
     text = render(*[incident()] * 20, *[undecided()] * 3, *[incident(cause="mem_leak")] * 4)
     assert "20 of 27" in text
     assert "21 of 27" not in text
@@ -188,7 +188,7 @@ def test_after_twenty_incidents_the_rest_is_counted(render: Any) -> None:
 
 
 def test_healthy_logs_take_one_line() -> None:
-    """It says what was read and which lines only look bad."""
+    """A healthy log gets one line, which counts harmless lines that look like failures."""
     noise = (Harmless("perf", "No perf config", 3), Harmless("vote", "No vote", 1))
     assert text_of(noise=noise) == (
         "healthy: no known failure in 14 lines, 900 bytes of dev.log; harmless lines that "
@@ -197,7 +197,7 @@ def test_healthy_logs_take_one_line() -> None:
 
 
 def test_notes_about_files_are_passed_on() -> None:
-    """A file that ended too early is named in every format for people."""
+    """Notes about files appear in text, Markdown and SARIF."""
     notes = ("dev.gz: the gzip data ends after 10 bytes",)
     assert "note: dev.gz: the gzip data ends" in text_of(notes=notes)
     assert "Note: dev.gz: the gzip data ends" in markdown_of(notes=notes)
@@ -206,7 +206,7 @@ def test_notes_about_files_are_passed_on() -> None:
 
 
 def test_the_numbers_of_the_model_are_shown_with_their_origin() -> None:
-    """What the model itself needs stands beside what the log says."""
+    """The model's numbers are shown with their origin."""
     part = {"name": "weights", "bytes": 2048, "origin": "measured", "source": "file"}
     own = {"parts": [part], "sentences": ["compile: estimate 2.00 KiB > 1.00 KiB at most"]}
     text = text_of(incident(own_numbers=own))
@@ -217,19 +217,19 @@ def test_the_numbers_of_the_model_are_shown_with_their_origin() -> None:
 
 @pytest.mark.parametrize("render", [text_of, markdown_of])
 def test_no_control_character_of_a_log_gets_through(render: Any) -> None:
-    """Neither escapes nor bells nor changes of direction reach the reader."""
+    """Control characters of a log do not reach the report."""
     shown = render(evil(), evil())
     assert all(c.isprintable() or c == "\n" for c in shown)
 
 
 def outside_code(markdown: str) -> str:
-    """What a reader of Markdown takes for markup: fenced blocks and code spans taken away."""
+    """Return Markdown without its fenced blocks and code spans."""
     without = re.sub(r"^(`{3,})text\n.*?^\1\n", "", markdown, flags=re.MULTILINE | re.DOTALL)
     return re.sub(r"`[^`\n]+`", "", without)
 
 
 def test_nothing_in_a_log_becomes_markup() -> None:
-    """Outside of code there is no HTML but <code>, no link, no mention and no extra column."""
+    """Log text adds no HTML, link, mention or table column outside of code."""
     bare = outside_code(markdown_of(evil()))
     assert set(re.findall(r"<[^>]*>", bare)) <= {"<code>", "</code>"}
     assert not re.search(r"(?<!\\)[\[\]]|@|://", bare)
@@ -237,7 +237,7 @@ def test_nothing_in_a_log_becomes_markup() -> None:
 
 
 def test_a_code_block_cannot_be_left() -> None:
-    """The fence is longer than any run of backticks in the evidence."""
+    """The code fence is longer than any run of backticks in the evidence."""
     lines = markdown_of(evil()).splitlines()
     fences = [line for line in lines if re.fullmatch(r"`{3,}(?:text)?", line)]
     assert fences == ["``````text", "``````"]
@@ -245,7 +245,7 @@ def test_a_code_block_cannot_be_left() -> None:
 
 @pytest.mark.parametrize("cell", ["a|b", "a\\|b", "`|`", "a\\", "|", "<b>", "x" * 900])
 def test_a_table_keeps_its_columns(cell: str) -> None:
-    """Whatever a cell holds, a row has the columns of the head."""
+    """A table row keeps its columns, whatever its cells hold."""
     head, _, row = table.code_table(("name", "value"), [(cell, "1")])
     assert row.count("|") == head.count("|") == 3
 
@@ -261,18 +261,18 @@ def test_a_table_keeps_its_columns(cell: str) -> None:
     ],
 )
 def test_markup_is_escaped(text: str, shown: str) -> None:
-    """Marks are shown as they are; names with underscores stay readable."""
+    """Markdown characters are escaped; names with underscores stay readable."""
     assert table.escape(text) == shown
 
 
 def test_code_in_remedies_stays_code() -> None:
-    """A remedy's own code spans are kept; one backtick alone is none."""
+    """Code spans in remedies are kept; a single backtick is escaped."""
     assert table.advice("use `--split 2` <now>") == "use `--split 2` &lt;now&gt;"
     assert table.advice("a ` b") == "a \\` b"
 
 
 def json_of(*incidents: Incident, **changes: Any) -> dict[str, Any]:
-    """The report as JSON, read back."""
+    """Return the report as parsed JSON."""
     text = "".join(doctor.render_json(incidents, read(9, **changes)))
     assert text.isascii()
     found: dict[str, Any] = json.loads(text)
@@ -281,14 +281,14 @@ def json_of(*incidents: Incident, **changes: Any) -> dict[str, Any]:
 
 @pytest.mark.parametrize("count", [0, 1, 3])
 def test_json_satisfies_its_schema(count: int) -> None:
-    """Any number of incidents makes one valid object."""
+    """The JSON follows its schema for any number of incidents."""
     values = json_of(*[incident(), undecided(), evil()][:count])
     jsonschema.validate(values, load_schema(doctor.SCHEMA))
     assert len(values["incidents"]) == count
 
 
 def test_json_has_every_incident_and_what_was_read() -> None:
-    """Nothing is left out, however many there are."""
+    """The JSON holds every incident, the statistics, harmless lines, notes and files."""
     noise = (Harmless("perf", "No perf config", 3),)
     values = json_of(*[incident()] * 50, noise=noise, notes=("cut",))
     assert values["incidents"] == [json.loads(to_json(incident()))] * 50
@@ -301,7 +301,7 @@ def test_json_has_every_incident_and_what_was_read() -> None:
 
 
 def test_json_says_why_once_for_each_entry() -> None:
-    """The root cause that the entry gives; an incident that no entry knows has none."""
+    """The JSON has the root cause of each entry once."""
     similar = [{"entry": "map-budget", "title": "t", "score": 0.5, "shared": []}]
     known, unknown = incident(entry="skel-not-found"), incident(entry=None, similar=similar)
     for rows in ((known, known, unknown), map(to_json, (known, unknown))):
@@ -312,7 +312,7 @@ def test_json_says_why_once_for_each_entry() -> None:
 
 
 def test_json_is_written_piece_by_piece() -> None:
-    """The first incident is out before the second is asked for."""
+    """The JSON is streamed: the first incident is written before the second is read."""
     asked = []
 
     def incidents() -> Any:
@@ -337,7 +337,7 @@ def test_json_is_written_piece_by_piece() -> None:
     ],
 )
 def test_an_incident_comes_back_from_its_json(changes: dict[str, Any]) -> None:
-    """Fields that are absent stay absent; names that are not UTF-8 and long numbers are kept."""
+    """An incident survives its JSON form; absent fields stay absent."""
     one = incident(**changes)
     text = to_json(one)
     assert text.isascii()
@@ -347,7 +347,7 @@ def test_an_incident_comes_back_from_its_json(changes: dict[str, Any]) -> None:
     assert ("own_numbers" in json.loads(text)) == ("own_numbers" in changes)
 
 
-# What SARIF 2.1.0 requires of the objects that are used here, and the closed sets among them.
+# The keys that SARIF 2.1.0 requires, and its closed sets of values.
 REQUIRED = {
     "log": ("version", "runs"),
     "run": ("tool",),
@@ -361,7 +361,7 @@ LEVELS = {"none", "note", "warning", "error"}
 
 
 def check_location(place: dict[str, Any]) -> None:
-    """A location names a file by URI and a line from 1."""
+    """Assert that a location has a valid URI and a line number from 1."""
     physical = place["physicalLocation"]
     assert re.fullmatch(
         r"[A-Za-z0-9\-._~:/?#\[\]@!$&'()*+,;=%]+", physical["artifactLocation"]["uri"]
@@ -371,7 +371,7 @@ def check_location(place: dict[str, Any]) -> None:
 
 
 def check_sarif(log: dict[str, Any]) -> None:
-    """Required keys, closed sets, and indices that point to what they mean."""
+    """Assert that SARIF has its required keys, valid values and valid indices."""
     against_sarif(log)
     assert all(key in log for key in REQUIRED["log"])
     assert log["version"] == "2.1.0"
@@ -404,14 +404,14 @@ def check_sarif(log: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 4])
 def test_sarif_has_what_the_standard_requires(count: int) -> None:
-    """Any number of incidents makes a well-formed log."""
+    """SARIF is well-formed for any number of incidents."""
     log = sarif_of(*[incident(), undecided(), evil(), incident(entry=None)][:count])
     check_sarif(log)
     assert len(log["runs"][0]["results"]) == count
 
 
 def test_a_sarif_result_points_to_the_deciding_line() -> None:
-    """The rule is the entry, the place is the line that decides, the incident is attached."""
+    """A SARIF result has the entry as its rule and points to the deciding line."""
     found = sarif_of(incident())["runs"][0]["results"][0]
     place = found["locations"][0]["physicalLocation"]
     assert (found["ruleId"], found["level"]) == ("graph-limit", "error")
@@ -430,12 +430,12 @@ def test_a_sarif_result_points_to_the_deciding_line() -> None:
     ],
 )
 def test_files_become_uris(name: str, uri: str) -> None:
-    """Names of files are valid URI references."""
+    """File names become valid URI references."""
     assert sarif_uri(name) == uri
 
 
 def test_the_short_answer_has_what_decides_and_what_to_do() -> None:
-    """Lines around it, sources of numbers and what to collect are details."""
+    """The short report has the deciding line and the remedies; details need -v."""
     whole = text_of(incident())
     short = "".join(doctor.render_text((incident(),), read(1)))
     assert short.splitlines()[0] == whole.splitlines()[0]
@@ -447,7 +447,7 @@ def test_the_short_answer_has_what_decides_and_what_to_do() -> None:
 
 
 def test_what_comes_into_question_is_added_up_per_side() -> None:
-    """The first line has the share of memory, and the side that is probable."""
+    """The first line shows the share of memory among the candidates, and the likely side."""
 
     def first(*rows: tuple[str, float], side: bool | str = "unknown") -> list[str]:
         found = [{"cause": cause, "score": score} for cause, score in rows]
@@ -472,7 +472,7 @@ def test_what_comes_into_question_is_added_up_per_side() -> None:
 
 
 def test_low_confidence_reads_probably() -> None:
-    """And an entry that knows only the side does not name the cause as a fact."""
+    """Low confidence reads `probably`; a memory-only verdict does not state the cause as fact."""
 
     def first(**changes: Any) -> str:
         return text_of(incident(shortage_bytes=None, **changes)).splitlines()[0]
@@ -489,7 +489,7 @@ def test_low_confidence_reads_probably() -> None:
 
 
 def test_a_stage_that_no_line_tells_is_not_said() -> None:
-    """JSON keeps where it mostly happens, and says that it is not told."""
+    """A stage that no line shows is left out of the text and marked in the JSON."""
     one = incident(stage_told=False)
     assert text_of(one).startswith("out of memory: the compiler's estimate")
     failed = msgspec.structs.replace(undecided(), stage_told=False)
@@ -501,7 +501,7 @@ def test_a_stage_that_no_line_tells_is_not_said() -> None:
 @pytest.mark.parametrize("verbose", [True, False])
 @pytest.mark.parametrize("stored", [True, False])
 def test_an_unknown_error_before_the_deciding_line_is_shown(verbose: bool, stored: bool) -> None:
-    """Also where other lines have left no room for it among the evidence."""
+    """An unknown error before the deciding line is always shown, in every format."""
     strange = {"file": "dev.log", "line": 3, "text": f"odd {EVIL}", "count": 1, "decides": False}
     lines = [strange] if stored else []
     rest = msgspec.to_builtins(incident().evidence)

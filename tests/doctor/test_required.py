@@ -1,4 +1,4 @@
-"""Texts that expressions require: what they rule out does not match."""
+"""Texts that a regular expression requires: a line without them cannot match."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from labelled_texts import read_texts
 from qnnmem.doctor.kb.required import alternatives, required
 from qnnmem.doctor.logs import words
 
-EVERY = 8  # of so many labelled lines one is tried: whole expressions are slow
+EVERY = 8  # one of this many labelled lines is tried, as whole expressions are slow
 
 KNOWN: dict[str, set[str]] = {
     r"\bfail(?:s|ed)?\b": {"fail"},
@@ -29,24 +29,24 @@ KNOWN: dict[str, set[str]] = {
 
 @pytest.mark.parametrize("pattern", KNOWN)
 def test_the_longest_fixed_piece_is_required(pattern: str) -> None:
-    """Options, classes and looks around require nothing; choices require one of theirs."""
+    """The longest fixed text is required, or one text per alternative."""
     assert set(required(pattern) or ()) == KNOWN[pattern]
 
 
 @pytest.mark.parametrize("pattern", [r"\w+", "a?", "(?:ab|[0-9]+)", "[ab]c?", "."])
 def test_nothing_is_known_of_an_expression_without_a_fixed_piece(pattern: str) -> None:
-    """Then every line is tried."""
+    """An expression without fixed text requires nothing, so every line is tried."""
     assert required(pattern) is None
 
 
 def test_an_expression_is_split_at_its_own_choices_only() -> None:
-    """Not at those of groups, classes and escapes."""
+    """An expression is split only at its top-level alternatives."""
     assert alternatives(r"a(?:b|c)|[|]\||d") == ["a(?:b|c)", r"[|]\|", "d"]
 
 
 @pytest.fixture(scope="module")
 def lines() -> list[bytes]:
-    """Lines of labelled texts, in small letters."""
+    """Return lines of labelled texts in lower case."""
     every = dict.fromkeys(line for text in read_texts() for line in text.text.lower().splitlines())
     return [line.encode("utf-8", "replace") for line in list(every)[::EVERY]]
 
@@ -55,7 +55,7 @@ def lines() -> list[bytes]:
 def test_a_rule_finds_what_its_whole_expression_finds(
     rule: words.WordRule, lines: list[bytes]
 ) -> None:
-    """In every labelled line, and with the same text taken out."""
+    """A rule finds and removes the same as its whole expression, in every labelled line."""
     whole = re.compile("|".join(one.pattern for one in rule.any).encode())
     for line in lines:
         assert rule.search(line) == bool(whole.search(line)), line

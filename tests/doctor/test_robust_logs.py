@@ -1,4 +1,4 @@
-"""Logs that nobody wrote down: spelt otherwise, composed, healthy."""
+"""Generated logs: respelled, composed and healthy."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import robust_logs
 
 
 def test_spelling_keeps_the_verdict() -> None:
-    """Marks, case, heads, paths, wrapped lines and the base of codes change little."""
+    """At least 95 % of respelled failures keep their verdict."""
     tried = tuple(robust_logs.spelling(built_in(), 150, seed=40_000))
     assert robust_logs.good(tried) >= 0.95 * len(tried), [
         one.name for one in tried if one.said != one.expected
@@ -23,13 +23,13 @@ def test_spelling_keeps_the_verdict() -> None:
 
 
 def test_no_composed_message_is_healthy() -> None:
-    """Whatever call, code and words it is made of."""
+    """No composed failure message is called healthy."""
     tried = tuple(robust_logs.composed(built_in(), 150, seed=7))
     assert [one.name for one in tried if not one.said] == []
 
 
 def test_good_runs_raise_no_alarm() -> None:
-    """As they are: none; varied: hardly one."""
+    """Healthy logs raise no incident; varied ones raise at most 2 %."""
     logs = len(robust_logs.healthy_logs())
     tried = tuple(robust_logs.healthy(built_in(), 2 * logs))
     assert [one.name for one in tried[:logs] if one.said] == []
@@ -38,7 +38,7 @@ def test_good_runs_raise_no_alarm() -> None:
 
 @pytest.mark.parametrize("name", sorted(robust_logs.VARIATIONS))
 def test_variations_change_a_log_and_are_drawn_again(name: str) -> None:
-    """Each can be told from the line it was made from, and the seed gives repeat this."""
+    """Each variation changes a line and is reproducible from its seed."""
     head = "03-17 16:13:31.123     0     7 E QnnDsp: "
     line = (head + "qnn_graph_create failed: reading /a/b/c.bin err 1002 ") * 2
     change = robust_logs.VARIATIONS[name]

@@ -1,4 +1,4 @@
-"""What may be in a line depends on its shape alone, so lines of one shape are looked at once."""
+"""Lines of one shape are analysed once, as only the shape decides what they may contain."""
 
 from __future__ import annotations
 
@@ -27,32 +27,32 @@ engine_for = cache(engine_named)
 
 @pytest.fixture(scope="module")
 def knowledge() -> Knowledge:
-    """The built-in one."""
+    """Return the built-in knowledge base."""
     return built_in()
 
 
 def hits_of(knowledge: Knowledge, log: bytes, engine: str, known: LineShapes | None) -> list[Hit]:
-    """Every hit of a log."""
+    """Return every hit of a log."""
     chosen = engine_for(knowledge, engine)
     return list(LogScanner(knowledge, chosen, BytesIO(log).readinto, shapes=known).hits())
 
 
 def renumbered(line: str, draw: random.Random) -> str:
-    """A line with some of its digits changed."""
+    """Return a line with some digits changed."""
     return "".join(
         str(draw.randrange(10)) if one.isdigit() and draw.random() < 0.5 else one for one in line
     )
 
 
 def test_texts_that_hold_another_are_not_asked_for() -> None:
-    """A line that holds them holds the other one, too."""
+    """Texts that contain a shorter text of the list are dropped."""
     assert shapes._shortest((b"vtcm", b"tcm", b"cdsp", b"dsp", b"dsp", b"qnn")) == (
         *(b"dsp", b"qnn", b"tcm"),
     )
 
 
 def test_devices_of_others_that_are_busy_are_asked_about_once(knowledge: Knowledge) -> None:
-    """The text that leads to a template has a name of ours in it, or each such line is matched."""
+    """A busy device of another vendor selects no template; a busy NPU, HTP or DSP does."""
     engine = choose_engine(knowledge, 0, "plain")
     known = LineShapes(knowledge, engine)
     assert known.of(b"E audio_hw: stream 3 not opened: device busy, next try in 40 ms") is None
@@ -61,7 +61,7 @@ def test_devices_of_others_that_are_busy_are_asked_about_once(knowledge: Knowled
 
 
 def test_what_was_seen_before_changes_nothing(knowledge: Knowledge) -> None:
-    """Each line says by itself what it says behind others of its shape, whatever their numbers."""
+    """A line gives the same hits after other lines of its shape as alone."""
     draw = random.Random(5)  # noqa: S311 - a seed, not a secret
     stored = [line for case in cases() for line in case.lines]
     stored += [line for good in healthy() for line in good.lines]
@@ -76,7 +76,7 @@ def test_what_was_seen_before_changes_nothing(knowledge: Knowledge) -> None:
 
 
 def test_numbers_share_a_shape_but_zero_is_its_own() -> None:
-    """`0 errors` is good news, and an address is a number."""
+    """Lines that differ in numbers share a shape, but zero has its own."""
     assert shapes._shape(b"needs 1203040 of 7") == shapes._shape(b"needs 55 of 900")
     assert shapes._shape(b"at 0x7f00a0") == shapes._shape(b"at 0x12bc")
     assert shapes._shape(b"5 errors") != shapes._shape(b"0 errors")
@@ -84,7 +84,7 @@ def test_numbers_share_a_shape_but_zero_is_its_own() -> None:
 
 
 def test_a_shape_is_looked_at_once(knowledge: Knowledge, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A thousand unknown failures that differ in numbers cost as many looks as one."""
+    """A thousand lines of one shape are analysed fewer than ten times."""
     looks = 0
 
     def counted(text: bytes) -> bool:
@@ -102,13 +102,13 @@ def test_a_shape_is_looked_at_once(knowledge: Knowledge, monkeypatch: pytest.Mon
 
 
 def test_no_built_in_template_may_begin_in_the_head_of_a_line(knowledge: Knowledge) -> None:
-    """One would be asked for in every line, and no line would be known by its letters again."""
+    """No built-in template may match in a line head, as every line would then be matched again."""
     made = LineShapes(knowledge, engine_named(knowledge, "plain"))
     assert [knowledge.texts[index] for index in made._numbered._of_head] == []
 
 
 def test_numbers_in_a_template_are_asked_for_in_every_line() -> None:
-    """A template with a number in its fixed text, also one that stands in the head of a line."""
+    """A template with a number in its text matches only lines with that number."""
     lines = [
         Line("a", "widget broke with code 1008 here"),
         Line("b", "16:13:07.001     5     7 E QnnDsp: the gadget"),
@@ -125,7 +125,7 @@ def test_numbers_in_a_template_are_asked_for_in_every_line() -> None:
 
 
 def test_engines_find_the_same_in_lines_of_all_kinds(knowledge: Knowledge) -> None:
-    """Words of failure in other words, at the start of a line and in both cases."""
+    """All engines give the same hits in lines of every kind."""
     texts = (
         *(b"fault in qnn", b"qnn default 5", b"QNN retry 3", b"qnn ret -1", b"E/Foo(1): qnn ret_x"),
         *(
@@ -144,7 +144,7 @@ def test_engines_find_the_same_in_lines_of_all_kinds(knowledge: Knowledge) -> No
 
 
 def test_a_line_that_may_fail_is_one_that_is_read() -> None:
-    """With some numbers in the place of its own."""
+    """A line that may fail with any numbers is read; a line with `0 errors` is not."""
     assert may_fail(b"QNN graph finalize failed with 7")
     assert not may_fail(b"QNN: 0 errors")
     assert read(b"QNN: 0 errors") is None

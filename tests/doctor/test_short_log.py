@@ -1,4 +1,4 @@
-"""How a log ends that names no failure of QNN."""
+"""The end of a log that names no QNN failure."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ LOGCAT = "".join(
     ],
 )
 def test_a_program_that_died(end: str) -> None:
-    """A long log of QNN that ends so is not healthy, though the line has no word of ours."""
+    """A long QNN log that ends with a crash of the program is an incident."""
     found = incidents(f"{TOOL}{end}\n".encode(), built_in())
     assert [one.evidence[-1].text for one in found] == [end]
     assert found[0].last_line == 300
@@ -42,25 +42,25 @@ def test_a_program_that_died(end: str) -> None:
 
 @pytest.mark.parametrize("end", ["done", "all tests passed, 0 errors", "exit code 0"])
 def test_a_program_that_ended_well(end: str) -> None:
-    """What only looks like it is none."""
+    """A normal end of the program is no incident."""
     assert not incidents(f"{TOOL}{end}\n".encode(), built_in())
 
 
 @pytest.mark.parametrize(("pid", "found"), [(2780, ["mem_system_ram"]), (999, [])])
 def test_the_process_of_qnn_is_killed(pid: int, found: list[str]) -> None:
-    """By its number; another's death says nothing."""
+    """The kill of the QNN process, by its id, is an incident; another kill is not."""
     end = f"11-04 16:54:00.000   500   500 I lowmemorykiller: Kill 'com.x.app' ({pid}), adj 900\n"
     assert [one.cause for one in incidents((LOGCAT + end).encode(), built_in())] == found
 
 
 def test_a_death_in_a_log_about_other_things_says_nothing() -> None:
-    """Nothing near the end is of QNN."""
+    """A crash far from the last QNN line is no incident."""
     other = "".join(f"{n} nothing to see\n" for n in range(2000))
     assert not incidents(f"{TOOL}{other}Killed\n".encode(), built_in())
 
 
 def test_a_failure_in_a_long_line() -> None:
-    """More than 4 KiB; words of failure far from ours say nothing."""
+    """A failure inside a line over 4 KiB is found, unless its words are far apart."""
     said = " QnnContext_createFromBinary failed with error 1002 "
     line = "x" * 4000 + said + "y " * 700
     assert [one.stage for one in incidents(f"{TOOL}{line}\n{TOOL}".encode(), built_in())] == [
@@ -88,7 +88,7 @@ CRASH = "[  150.123456] remoteproc remoteproc0: crash detected in adsp: type fat
 def test_the_allocation_after_the_last_prints_nothing(
     before: str, end: str, cause: list[str]
 ) -> None:
-    """The TCM pool serves 32; what is seen of the next is an end, or a crash of the DSP."""
+    """After 32 TCM allocations, an end or a DSP crash suggests a fatal 33rd."""
     found = incidents(f"{before}{end}".encode(), built_in())
     assert [one.cause for one in found] == cause
     assert all(one.confidence == "low" for one in found if one.cause == "mem_tcm_slots")
@@ -102,7 +102,7 @@ def test_the_allocation_after_the_last_prints_nothing(
     ],
 )
 def test_what_counts_beside_others_only_is_read_where_it_stands_alone(line: str) -> None:
-    """A line that an entry asks for beside another is no sign of a good run."""
+    """A line that an entry needs beside others is an incident if it stands alone."""
     (found,) = incidents(f"{line}\n".encode(), built_in())
     assert line in {one.text for one in found.evidence}
 
@@ -114,7 +114,7 @@ STRANGERS = (
 
 
 def test_a_piece_of_a_device_log_among_strangers_is_not_of_qnn() -> None:
-    """Who says that something is not found is named there, and is nobody of ours."""
+    """A short device log of other programs is no QNN incident."""
     log = "".join(f"{line}\n" for line in STRANGERS * 2)
     assert incidents(log.encode(), built_in()) == []
 
@@ -127,7 +127,7 @@ def test_a_piece_of_a_device_log_among_strangers_is_not_of_qnn() -> None:
     ],
 )
 def test_strangers_are_listened_to_where_one_speaks_of_ours(line: str) -> None:
-    """A code or a name of ours is enough."""
+    """In a log of other programs, a line with a QNN code or name is an incident."""
     log = "".join(f"{one}\n" for one in (*STRANGERS, line, *STRANGERS))
     (found,) = incidents(log.encode(), built_in())
     assert line in {one.text for one in found.evidence}
@@ -141,7 +141,7 @@ def test_strangers_are_listened_to_where_one_speaks_of_ours(line: str) -> None:
     ],
 )
 def test_a_short_log_that_ends_with_all_passed_is_healthy(end: str) -> None:
-    """Whatever was tried before it, also with good news behind."""
+    """A short log that ends with all tests passed is healthy, whatever came before."""
     log = f"ggml-hex: FASTRPC_GET_DOMAINS query failed (0x6c)\n{end}\n"
     assert not incidents(log.encode(), built_in())
 
@@ -154,7 +154,7 @@ def test_a_short_log_that_ends_with_all_passed_is_healthy(end: str) -> None:
     ],
 )
 def test_not_all_passed_or_not_to_the_end(end: str) -> None:
-    """One test less, or a failure behind them."""
+    """A later failure or crash after passed tests is an incident."""
     log = f"ggml-hex: Failed to open a session on HTP0: 0x2\n{end}\n"
     assert incidents(log.encode(), built_in())
 
@@ -168,7 +168,7 @@ def test_not_all_passed_or_not_to_the_end(end: str) -> None:
 )
 @pytest.mark.parametrize("before", ["", "QNN: ", "QnnDsp <E> "])
 def test_a_word_of_ours_hides_no_number(said: str, cause: str, before: str) -> None:
-    """Lines of a log are read with all digits alike, those of a message are not."""
+    """Numbers in a short message are read, even behind a QNN word."""
     (one,) = incidents(f"{before}{said}\n".encode(), built_in())
     assert one.cause == cause
 
@@ -185,12 +185,12 @@ def test_a_word_of_ours_hides_no_number(said: str, cause: str, before: str) -> N
     ],
 )
 def test_nothing_of_qnn_is_a_failure_of_qnn(log: str) -> None:
-    """However short, and whatever failed."""
+    """A failure of another program is no incident."""
     assert incidents(f"{log}\n".encode(), built_in()) == []
 
 
 def test_what_only_the_model_takes_for_a_failure_is_undecided() -> None:
-    """No line tells of one."""
+    """Lines that only the learned model takes for a failure are at most undecided."""
     found = incidents(b"qnn one\nqnn two\nqnn three\nqnn four\n", built_in())
     assert {one.verdict for one in found} <= {"undecided"}
 
@@ -230,7 +230,7 @@ HEAD = "11-03 09:00:00.000  6100  6101"
     ids=["fallback that worked", "fallback that failed", "warning before something else"],
 )
 def test_a_fallback_counts_if_the_run_goes_on(lines: Sequence[str], found: list[str]) -> None:
-    """A success of something else, or a later failure, leaves the incident."""
+    """A fallback cancels a failure only if the run then succeeds."""
     log = "".join(f"{HEAD} {line}\n" for line in lines)
     assert [one.stage for one in incidents(log.encode(), built_in())] == found
 
@@ -245,12 +245,12 @@ def test_a_fallback_counts_if_the_run_goes_on(lines: Sequence[str], found: list[
     ],
 )
 def test_a_line_that_only_might_fail_is_no_failure(line: str) -> None:
-    """Warnings about what could happen, settings and warnings of compilers."""
+    """Possible failures, settings and compiler warnings are no incidents."""
     assert incidents(f"{line}\n".encode(), built_in()) == []
 
 
 def test_a_guess_does_not_overrule_the_code_for_memory() -> None:
-    """Whether memory is short stays open where only the model speaks against it."""
+    """The learned model alone does not overrule a memory code; the verdict stays undecided."""
     log = (
         "E QnnHtp: QnnContext_createFromBinary failed with error 1002\n"
         "W App: falling back to CPU\n"

@@ -1,4 +1,4 @@
-"""Lines that no entry knows, ranked against entries that are alike."""
+"""Lines without a matching entry, ranked by similar entries."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from qnnmem.doctor.kb.entry import Entry
 from qnnmem.doctor.kb.knowledge import BUILT_IN, read_folder
 from qnnmem.doctor.kb.similar import THRESHOLD, rank, words
 
-# Written for this test by the hand that wrote the alias table, so they flatter it.
+# The author of the alias table wrote these lines, so they flatter it.
 VARIANTS = (
     ("device-create", "qnnHtpDeviceCreate: FAILED, status QNN_STATUS_MEMORY_ALLOCATION_FAILED"),
     ("device-create", "device creation on HTP failed: memory alloc error 1002"),
@@ -49,44 +49,44 @@ UNRELATED = (
 
 @cache
 def everything() -> tuple[Entry, ...]:
-    """Read the built-in entries."""
+    """Return the built-in entries."""
     return read_folder(BUILT_IN)[1]
 
 
 @cache
 def founding() -> tuple[Entry, ...]:
-    """Find the four entries of the founding notes."""
+    """Return the four founding entries."""
     found = tuple(one for one in everything() if one.id.startswith("founding-"))
     assert len(found) == 4
     return found
 
 
 def right(threshold: float) -> int:
-    """Count the variants whose first answer is theirs."""
+    """Return how many variants rank their own entry first."""
     answers = ((name, rank(line, founding(), 1, threshold)) for name, line in VARIANTS)
     return sum(bool(got) and got[0].entry.id == f"founding-{name}" for name, got in answers)
 
 
 def test_variants_lead_to_their_entry() -> None:
-    """Without a threshold at least 18 of 20."""
+    """Without a threshold, at least 18 of 20 variants find their entry."""
     assert right(0.0) >= 18
 
 
 def test_most_variants_pass_the_threshold() -> None:
-    """At least 13 of 20 are shown and right."""
+    """With the threshold, at least 13 of 20 variants find their entry."""
     assert right(THRESHOLD) >= 13
 
 
 @pytest.mark.parametrize("line", UNRELATED)
 @pytest.mark.parametrize("which", [founding, everything], ids=["founding", "everything"])
 def test_strangers_are_like_nothing(line: str, which: object) -> None:
-    """No unrelated error is shown, with few entries and with all."""
+    """An unrelated error is similar to no entry."""
     assert callable(which)
     assert rank(line, which()) == ()
 
 
 def test_shared_words_are_told() -> None:
-    """The rarest come first, as they are compared; at most three entries are given."""
+    """At most three entries are returned, with the words they share."""
     found = rank("QnnGraph_execute failed during inference, err 1002", everything())
     assert 0 < len(found) <= 3
     assert set(found[0].shared) >= {"inference", "execute"}
@@ -104,16 +104,16 @@ def test_shared_words_are_told() -> None:
     ],
 )
 def test_words_are_put_right(text: str, wanted: list[str]) -> None:
-    """Identifiers are split, other spellings put right, numbers dropped and codes kept."""
+    """Identifiers are split, synonyms unified, numbers dropped and codes kept."""
     assert words(text) == wanted
 
 
 @pytest.mark.parametrize("line", ["", "1002", "!!!", "memory"])
 def test_too_little_says_nothing(line: str) -> None:
-    """A line of less than two words is like nothing."""
+    """A line of fewer than two words is similar to no entry."""
     assert rank(line, everything()) == ()
 
 
 def test_no_entries_no_answer() -> None:
-    """An empty knowledge base is no error."""
+    """An empty knowledge base gives no similar entries."""
     assert rank(VARIANTS[0][1], ()) == ()

@@ -1,4 +1,4 @@
-"""Limits on what is read as a log: windows of zstd, numbers of files, bombs."""
+"""Limits on logs: zstd windows, numbers of files, decompression bombs."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ zstd = pytest.importorskip("compression.zstd" if sys.version_info >= (3, 14) els
 
 
 def packed(window_log: int) -> bytes:
-    """A frame whose header asks for a window of this size."""
+    """Return a zstd frame that requests a window of this size."""
     options = {zstd.CompressionParameter.window_log: window_log}
-    packer = zstd.ZstdCompressor(options=options)  # of unknown size: the header names the window
+    packer = zstd.ZstdCompressor(options=options)  # unknown size: the header names the window
     return bytes(packer.compress(b"a line\n" * 9) + packer.flush())
 
 
 def read(path: Path) -> bytes:
-    """The bytes of a log, unpacked."""
+    """Return the unpacked bytes of a log."""
     part = open_part(str(path))
     try:
         room = bytearray(1 << 16)
@@ -38,7 +38,7 @@ def read(path: Path) -> bytes:
 
 @pytest.mark.parametrize(("window_log", "good"), [(23, True), (25, True), (26, False), (27, False)])
 def test_a_frame_may_not_ask_for_any_memory(tmp_path: Path, window_log: int, good: bool) -> None:
-    """32 MiB of window are given, twice that is refused before it is allocated."""
+    """A zstd window of 32 MiB is accepted, a larger one refused."""
     path = tmp_path / "a.log.zst"
     path.write_bytes(packed(window_log))
     if good:
@@ -49,7 +49,7 @@ def test_a_frame_may_not_ask_for_any_memory(tmp_path: Path, window_log: int, goo
 
 
 def test_files_of_a_folder_are_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """As many as allowed are read, one more is refused, over all folders below."""
+    """The limit on files counts all subfolders and is exact."""
     (tmp_path / "sub").mkdir()
     for name in ("a.log", "b.log", "sub/c.log"):
         (tmp_path / name).write_bytes(b"x\n")
@@ -61,7 +61,7 @@ def test_files_of_a_folder_are_counted(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_a_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Beyond a size, what is four hundred times larger than its file is no log."""
+    """A file that unpacks to more than the limit and compresses too well is refused."""
     path = tmp_path / "a.log.gz"
     path.write_bytes(gzip.compress(bytes(8 << 20)))
     monkeypatch.setattr(unpack, "BOMB_BYTES", 1 << 20)
@@ -72,7 +72,7 @@ def test_a_bomb_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_the_limits_are_those_that_are_promised() -> None:
-    """A change of a limit is a decision, and changes SECURITY.md as well."""
+    """The limits equal the documented values; a change also needs SECURITY.md."""
     assert (unpack.BOMB_RATIO, unpack.BOMB_BYTES) == (250, 64 << 20)
     assert (unpack._ZSTD_WINDOW_LOG, source._MAX_FILES) == (25, 100_000)
 
@@ -81,7 +81,7 @@ def test_the_limits_are_those_that_are_promised() -> None:
 def test_objects_of_a_store_are_counted(
     count: int, right: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As files of a folder are."""
+    """The limit on files applies to objects of a remote store."""
     names = [f"s3://bucket/{letter}.log" for letter in "abcd"[:count]]
     monkeypatch.setattr(source, "_MAX_FILES", 3)
     monkeypatch.setattr(source, "list_urls", lambda _name: names)
@@ -93,7 +93,7 @@ def test_objects_of_a_store_are_counted(
 
 
 def test_parts_of_a_rotated_log_are_one(tmp_path: Path) -> None:
-    """Oldest first: numbers before the suffix count up, those after it count down."""
+    """Rotated files are one log, oldest first: inner numbers ascend, suffixes descend."""
     names = ("cat", "cat.1", "cat.2.gz", "cat.10", "dev.000.log", "dev.001.log", "dev.010.log")
     for name in names:
         (tmp_path / name).write_bytes(b"x\n")
@@ -108,7 +108,7 @@ def test_parts_of_a_rotated_log_are_one(tmp_path: Path) -> None:
 
 
 def test_a_log_that_breaks_off_ends_there(tmp_path: Path) -> None:
-    """With a note and the number that says so; one that is broken from the start is an error."""
+    """Truncated compressed data ends with a note that states the unpacked bytes."""
     path = tmp_path / "a.log.gz"
     path.write_bytes(gzip.compress(random.Random(1).randbytes(1 << 18))[:-40])  # noqa: S311
     part, room = open_part(str(path)), memoryview(bytearray(1 << 16))
@@ -123,7 +123,7 @@ def test_a_log_that_breaks_off_ends_there(tmp_path: Path) -> None:
 def test_standard_input_that_cannot_be_read(
     state: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One sentence, whatever was done to it."""
+    """A closed or unreadable standard input raises an OSError."""
     with (tmp_path / "file").open("wb") as file:
         number = os.dup(file.fileno())
         stream = SimpleNamespace(
@@ -140,7 +140,7 @@ def test_standard_input_that_cannot_be_read(
 
 
 def test_members_of_gzip_end_anywhere_in_a_view(tmp_path: Path) -> None:
-    """Nothing is lost or unpacked twice where a view is full in the middle of a member."""
+    """Gzip members may end anywhere in a buffer, without loss or repetition."""
     lines = [b"line %d of a log in many pieces\n" % number for number in range(6)]
     path = tmp_path / "log.gz"
     path.write_bytes(b"".join(gzip.compress(line) for line in lines))
@@ -158,12 +158,12 @@ def test_members_of_gzip_end_anywhere_in_a_view(tmp_path: Path) -> None:
     [
         (b"line\n", 5),
         (b"", 0),
-        (gzip.compress(b"x", mtime=0), None),  # the time would be part of the test's name
+        (gzip.compress(b"x", mtime=0), None),  # otherwise the test's name would contain the time
         ("line\n".encode("utf-16"), None),
     ],
 )
 def test_only_a_plain_log_is_read_in_ranges(data: bytes, size: int | None, tmp_path: Path) -> None:
-    """What is packed has a size that only reading tells."""
+    """Only a plain log is read in ranges; a compressed or UTF-16 log has no known size."""
     path = tmp_path / "a.log"
     path.write_bytes(data)
     assert source.size_of(str(path)) == size

@@ -1,4 +1,4 @@
-"""Incidents on their way out: in order of their places, few or many."""
+"""The spool of incidents: sorted by place, in memory or in a file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from qnnmem.results.incident import Incident
 
 
 def incident(number: int) -> Incident:
-    """An incident that can be told from others."""
+    """Return an incident with this number."""
     words = ("graph", "mem", "meaning", True, "high", "cause", "entry", f"title {number} é")
     return Incident(
         *words, (), (), (), "a.log", number, number, "a.log", None, None, 1, (), {}, None
@@ -20,7 +20,7 @@ def incident(number: int) -> Incident:
 
 
 def places(count: int) -> list[tuple[int, int]]:
-    """Places of three logs, mixed up; equal ones do not occur."""
+    """Return shuffled, unique places in three logs."""
     found = [(n % 3, n) for n in range(count)]
     random.Random(0).shuffle(found)  # noqa: S311  wanted: repeat this
     return found
@@ -28,26 +28,26 @@ def places(count: int) -> list[tuple[int, int]]:
 
 @pytest.mark.parametrize("count", [0, 1, 2, 255, 256, 257, 300])
 def test_incidents_come_in_order_of_their_places(count: int) -> None:
-    """By log, then by offset, whatever order they came in and wherever they were kept."""
+    """Incidents come out sorted by log and offset, in memory and in a file."""
     spool = Spool()
     for number, place in enumerate(places(count)):
         spool.put(*place, incident(place[1]))
         assert len(spool) == number + 1
     wanted = [incident(offset) for _, offset in sorted(places(count))]
     assert list(spool.incidents()) == wanted
-    assert list(spool.incidents()) == wanted  # and again
+    assert list(spool.incidents()) == wanted  # a second reading
     spool.close()
 
 
 def test_incidents_may_come_after_a_look() -> None:
-    """What is put after reading is found as well."""
+    """Incidents added after a reading are returned, too."""
     spool = Spool()
     for number in (*range(150, 300), *range(150)):
         spool.put(0, number, incident(number))
     assert len(list(spool.incidents())) == 300
     spool.put(0, 1000, incident(1000))
     assert [one.first_line for one in spool.incidents()] == [*range(300), 1000]
-    assert len(spool._runs) == 2  # memory is for these, not for 301
+    assert len(spool._runs) == 2  # memory holds the new incidents only
     spool.close()
 
 
@@ -55,7 +55,7 @@ def test_incidents_may_come_after_a_look() -> None:
 def test_incidents_of_one_place_come_as_they_were_put(
     in_memory: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nothing about them but their place decides, and they are never compared."""
+    """Incidents at the same place keep their order and are never compared."""
     monkeypatch.setattr(module, "_IN_MEMORY", in_memory)
     spool = Spool()
     for number in (7, 3, 9, 1):
@@ -67,7 +67,7 @@ def test_incidents_of_one_place_come_as_they_were_put(
 
 
 def test_many_are_kept_in_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of three in memory the fourth moves all to a file, which is gone when closed."""
+    """The first incident over the memory limit moves all to a file, which close() closes."""
     monkeypatch.setattr(module, "_IN_MEMORY", 3)
     spool = Spool()
     for number in range(3):
@@ -83,5 +83,5 @@ def test_many_are_kept_in_a_file(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_memory_holds_256() -> None:
-    """A change of this number changes what a log can cost."""
+    """The spool keeps 256 incidents in memory."""
     assert module._IN_MEMORY == 256

@@ -1,4 +1,4 @@
-"""Line templates: what they match, what they catch, what they refuse."""
+"""Line templates: matches, captured values and refusals."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from qnnmem.errors import UsageError
 
 
 def caught(text: str, line: str) -> tuple[int | str, ...] | None:
-    """What the holes of a template catch in a line; None without a match."""
+    """Return the values that a template captures in a line, or None."""
     template = parse(text)
     raw = line.encode()
     hit = Matcher(template.regex).search(raw, raw.lower())
@@ -45,7 +45,7 @@ def caught(text: str, line: str) -> tuple[int | str, ...] | None:
     ],
 )
 def test_holes_catch_typed_values(text: str, line: str, values: tuple[int | str, ...]) -> None:
-    """Sizes come out in bytes, codes as numbers whatever they were written as."""
+    """Sizes are captured in bytes, and codes as numbers in any spelling."""
     assert caught(text, line) == values
 
 
@@ -58,7 +58,7 @@ def test_holes_catch_typed_values(text: str, line: str, values: tuple[int | str,
     ],
 )
 def test_other_lines_do_not_match(text: str, line: str) -> None:
-    """A template is no fuzzy search."""
+    """A template does not match approximately."""
     assert caught(text, line) is None
 
 
@@ -70,13 +70,13 @@ def test_other_lines_do_not_match(text: str, line: str) -> None:
     ],
 )
 def test_what_is_no_template_is_refused(text: str) -> None:
-    """One sentence says what is wrong."""
+    """An invalid template is refused."""
     with pytest.raises(UsageError):
         parse(text)
 
 
 def test_every_matching_line_holds_the_anchors() -> None:
-    """Scanning for anchors misses nothing that the template would match."""
+    """Every matching line contains all anchors of the template."""
     template = parse("Failed to find PD for context {c:int} with size estimate {n:bytes}")
     line = "failed to FIND pd for context 1 with size estimate 5"
     assert all(anchor in line.lower() for anchor in template.anchors)
@@ -85,14 +85,14 @@ def test_every_matching_line_holds_the_anchors() -> None:
 
 @given(st.text(st.characters(codec="utf-8", exclude_characters="\n\r"), min_size=8, max_size=60))
 def test_a_literal_matches_itself(line: str) -> None:
-    """Text of any kind can be made a template."""
+    """Any text can be escaped to a template that matches itself."""
     if len(line.strip()) < 8:
         return
     assert caught(literal(line), line) == ()
 
 
 def test_letters_beyond_ascii_match_as_they_are() -> None:
-    """Logs are made small by their ASCII letters alone, and so are templates."""
+    """Only ASCII letters are lowered, in lines and in templates."""
     template = parse("GERÄT NICHT GEFUNDEN")
     assert template.plain == "gerÄt nicht gefunden"
     assert template.anchors == ("gerÄt nicht gefunden",)

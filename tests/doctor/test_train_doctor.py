@@ -1,4 +1,4 @@
-"""The labelled texts of the doctor, and that training on them gives the same bytes each time."""
+"""The labelled texts of the doctor, and reproducible training."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-# Found but not imported: that would cost each collection of all tests two seconds.
+# Found but not imported, as the import takes two seconds.
 if find_spec("sklearn") is None:
     pytest.skip("sklearn trains the model", allow_module_level=True)
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tools"))
@@ -29,7 +29,7 @@ texts_of_tree = cache(read_texts)
 
 
 def test_every_class_has_texts() -> None:
-    """Failures, good runs and other programs; both sides."""
+    """The texts cover failing, healthy and foreign logs, and both sides."""
     texts = texts_of_tree()
     outcomes = Counter(text.outcome for text in texts)
     assert outcomes["failing"] > outcomes["healthy"] > 300
@@ -38,7 +38,7 @@ def test_every_class_has_texts() -> None:
 
 
 def test_a_repository_is_in_one_fold() -> None:
-    """And a message that repeats a line of a log is in the fold of that log."""
+    """All texts of a repository are in one fold, and so are messages that repeat its lines."""
     texts = texts_of_tree()
     for folds in (2, 8):
         places: dict[str, set[int]] = {}
@@ -50,7 +50,7 @@ def test_a_repository_is_in_one_fold() -> None:
 
 
 def test_the_same_texts_give_the_same_bytes() -> None:
-    """Also when they are read again; the weights are those that inference reads."""
+    """Training twice on the same texts gives the same bytes."""
     made = []
     for _ in range(2):
         every = read_texts()
@@ -61,7 +61,7 @@ def test_the_same_texts_give_the_same_bytes() -> None:
 
 
 def test_the_doctor_asks_the_model_of_a_fold() -> None:
-    """While a repository is left out, and the stored one afterwards."""
+    """While a fold is evaluated, the doctor uses the fold's model, then the stored model again."""
     other = CauseModel(resources.files("qnnmem.doctor.kb").joinpath(cause_model.FILE).read_bytes())
     other.header = msgspec.structs.replace(other.header, thresholds={"side": 9.0})
     with answering_with(other):
@@ -70,7 +70,7 @@ def test_the_doctor_asks_the_model_of_a_fold() -> None:
 
 
 def test_a_part_is_evaluated() -> None:
-    """An eighth of the repositories, by what two others teach; floors below what that gives."""
+    """Trained on two eighths of the repositories, the doctor reaches its minimum on another."""
     texts = [one for one in texts_of_tree() if fold_of(one, 8) in range(3)]
     found = train_doctor.evaluate(Fits(texts, Matrix(texts), 8, 7 * ROWS), (0,))
     rows = {name: counted(texts, found[name]) for name in train_doctor.COLUMNS}
@@ -81,7 +81,7 @@ def test_a_part_is_evaluated() -> None:
 
 
 def test_counts_are_of_logs_alone() -> None:
-    """A message is no log, and a foreign text has no cause."""
+    """Messages and foreign texts do not count in the shares of logs."""
     log = Text("r", "x", "failing", "memory", ("mem_vtcm",), "graph", True, "log")
     texts = [log, log._replace(origin="message"), log._replace(outcome="foreign", origin="foreign")]
     right = Answer(True, ("mem_vtcm",), ("mem_vtcm",), True, True)

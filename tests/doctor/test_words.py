@@ -1,4 +1,4 @@
-"""The rules of `kb/words.toml` hold in their own examples, and engines find what they read."""
+"""The rules of `kb/words.toml`: their examples, and their texts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ RULES = words.rules("")
 
 @pytest.mark.parametrize("rule", RULES, ids=[f"{n}-{one.name}" for n, one in enumerate(RULES)])
 def test_a_rule_holds_in_its_examples(rule: words.WordRule) -> None:
-    """Each line of `match`, none of `nomatch`; a rule without either proves nothing."""
+    """Each rule matches its `match` lines and none of its `nomatch` lines."""
     assert rule.match
     assert rule.nomatch
     assert [line for line in rule.match if not rule.search(line.encode())] == []
@@ -20,12 +20,12 @@ def test_a_rule_holds_in_its_examples(rule: words.WordRule) -> None:
 
 
 def test_texts_are_in_small_letters() -> None:
-    """Lines are searched in small letters."""
+    """The texts are unique and in lower case, like the searched lines."""
     for texts in (OURS, NAMES, FAILING):
         assert all(text == text.lower() for text in texts)
         assert len(set(texts)) == len(texts)
 
 
 def test_names_are_words_of_qnn() -> None:
-    """What makes a long log one of QNN does so for a short one."""
+    """Every QNN name also matches the `qnn` rule for short logs."""
     assert [name for name in NAMES if not words.rule("qnn").search(b" " + name + b" ")] == []

@@ -1,4 +1,4 @@
-"""A small knowledge base, logs that are hard to cut, and all that a diagnosis says as bytes."""
+"""A small knowledge base, an executor without workers, a cluster, and a diagnosis as bytes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from qnnmem.results.incident import to_json
 
 @pytest.fixture(autouse=True, scope="module")
 def cut_short_logs() -> Iterator[None]:
-    """Cut logs of a few lines, too: where they are cut, what is hard about that is near."""
+    """Cut even logs of a few lines, so that the difficult places are near a cut."""
     before, scanner.SHORT_LOG = scanner.SHORT_LOG, 0
     yield
     scanner.SHORT_LOG = before
@@ -81,13 +81,13 @@ ENTRIES = (
 
 @pytest.fixture(scope="session")
 def knowledge() -> Knowledge:
-    """Eight lines and five entries, with every kind of condition."""
+    """Return a base of eight lines and five entries with every kind of condition."""
     return Knowledge(unpack(msgspec.json.encode(pack(LINES, ENTRIES))))
 
 
 @pytest.fixture(scope="session")
 def say() -> Say:
-    """All that a diagnosis says except how long it took, as bytes."""
+    """Return a function that gives a diagnosis as bytes, without its duration."""
 
     def said(diagnosis: Diagnosis) -> bytes:
         with_all = {
@@ -107,7 +107,7 @@ def say() -> Say:
 
 
 class Here(Executor):
-    """Runs calls in this thread, last one first, and loses those whose numbers it is told."""
+    """Runs calls in this thread, last one first, and loses the calls with the given numbers."""
 
     def __init__(self, lost: frozenset[int] = frozenset(), width: int = 4) -> None:
         self._max_workers = width
@@ -115,7 +115,7 @@ class Here(Executor):
         self._held: list[tuple[Future[Any], Any, tuple[Any, ...]]] = []
 
     def submit(self, fn: Any, /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """A future that makes every call so far when it is asked, the latest first."""
+        """Return a future; its result runs all submitted calls, latest first."""
         held = self._held
         number, self._count = self._count, self._count + 1
         lost = number in self._lost
@@ -136,13 +136,13 @@ class Here(Executor):
 
 @pytest.fixture(scope="session")
 def here() -> type[Here]:
-    """An executor without workers, for tests of order and of loss."""
+    """Return an executor without workers, for tests of order and of lost calls."""
     return Here
 
 
 @pytest.fixture
 def cluster(tmp_path: Path) -> Iterator[tuple[str, list[subprocess.Popen[bytes]]]]:
-    """A scheduler and two workers, each a process of its own."""
+    """Start a scheduler and two workers as processes; return their address and handles."""
     pytest.importorskip("distributed")
     address = tmp_path / "scheduler.json"
     start = [sys.executable, "-W", "ignore", "-m", "distributed.cli.dask_scheduler"]

@@ -1,4 +1,4 @@
-"""However a log is cut, buffered, scanned and merged, the same is said about it."""
+"""The diagnosis does not depend on how a log is cut, buffered, scanned and merged."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ MESSAGES = [
     b"",
 ]
 WHOLE = st.sampled_from(MESSAGES)
-# The first or the last part of a message, as loggers with short buffers leave it.
+# The first or last part of a message, as loggers with short buffers cut it.
 CUT = st.builds(lambda m, k: (m[:k], m[k:]), WHOLE, st.integers(0, 70))
 HEADS = st.builds(
     lambda pid, tid, second, tag: f"03-17 16:13:{second:02d}.123 {pid:5d} {tid:5d} E {tag}: ",
@@ -48,13 +48,13 @@ HEADS = st.builds(
     [b"", b"[  12.345678] ", b"[   19.000001] ", b"E/qnn( 2): ", b" 1.0ms [ ERROR ] ", b"<E> "]
 )
 ENDS = st.sampled_from([b"\n", b"\n", b"\r\n", b"\r", b"\0\n"])
-# Around the lengths at which a line counts as long, and at which it no longer fits a look.
+# Near the length of a long line, and near the length of one buffer.
 FILLED = st.sampled_from([0, 0, 0, 0, 0, 1, 100, 3990, 4030, 4096, 8150, 8192, 17_000, 40_000])
 
 
 @st.composite
 def lines(draw: Any) -> bytes:
-    """One line, a message over two lines, or a long line with messages in it."""
+    """Return one line, a message over two lines, or a long line with messages."""
     head: bytes = draw(HEADS)
     end, fill = draw(ENDS), b"x " * (draw(FILLED) // 2)
     kind = draw(st.integers(0, 5))
@@ -73,7 +73,7 @@ LOGS = st.lists(lines(), min_size=1, max_size=12).map(b"".join)
 
 @contextmanager
 def short_reach() -> Iterator[None]:
-    """Sessions end after hundreds of bytes, so that small logs have many."""
+    """Shorten the reach of sessions to hundreds of bytes, so that small logs have many sessions."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(session, "CLOSE", 100)
         patch.setattr(session, "NEAR", 300)
@@ -105,7 +105,7 @@ def test_any_cut_gives_the_same_json(
     lost: frozenset[int],
     rotated: bool,
 ) -> None:
-    """Buffer, ranges, engine, order of completion and lost workers leave no trace in the answer."""
+    """Buffer size, ranges, engine, order of completion and lost workers do not change the JSON."""
     folder = tmp_path_factory.mktemp("logs")
     names = []
     for number, log in enumerate(logs):

@@ -1,4 +1,4 @@
-"""What many logs have in common."""
+"""The summary of many logs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MODEL = "[ro.product.model]: [%s]\n"
 
 @pytest.fixture
 def streams(tmp_path: Path) -> list[Stream]:
-    """Three logs of two devices; the first was rotated."""
+    """Return three logs of two devices, the first rotated, and a healthy log."""
     texts = {
         "a.0": MODEL % "Phone 8" + HEAD % 5 + ESTIMATE % 1500,
         "a.1": HEAD % 6 + ESTIMATE % 3000,
@@ -37,7 +37,7 @@ def streams(tmp_path: Path) -> list[Stream]:
 
 
 def test_incidents_are_counted_by_device(streams: list[Stream], knowledge: Knowledge) -> None:
-    """A log's device is what its lines say; a log that does not say is counted as unknown."""
+    """Incidents are counted by the device that the log names; otherwise as `unknown`."""
     diagnosis = diagnose(streams, knowledge)
     phone, unknown = group(diagnosis, "device").rows
     diagnosis.close()
@@ -59,7 +59,7 @@ def test_incidents_are_counted_by_device(streams: list[Stream], knowledge: Knowl
 def test_incidents_are_counted_by_what_they_say(
     streams: list[Stream], knowledge: Knowledge, by: str, expected: list[tuple[str, int]]
 ) -> None:
-    """The most frequent comes first."""
+    """Groups are sorted by count, the most frequent first."""
     diagnosis = diagnose(streams, knowledge)
     assert [(row.key, row.incidents) for row in group(diagnosis, by).rows] == expected
     diagnosis.close()
@@ -68,7 +68,7 @@ def test_incidents_are_counted_by_what_they_say(
 def test_workers_give_the_same_groups(
     streams: list[Stream], knowledge: Knowledge, here: Any
 ) -> None:
-    """Groups do not depend on who read the logs."""
+    """Workers give the same groups as a single reader."""
     alone, cut = (
         diagnose(streams, knowledge),
         diagnose_with(streams, knowledge, here(), range_bytes=20),
@@ -79,7 +79,7 @@ def test_workers_give_the_same_groups(
 
 
 def test_the_table_has_a_line_for_each_row(streams: list[Stream], knowledge: Knowledge) -> None:
-    """Counts and the range of the shortage are shown below a heading."""
+    """The table has one line per row, with counts and the range of the shortage."""
     diagnosis = diagnose(streams, knowledge)
     head, names, first, last = render_fleet(group(diagnosis, "device")).splitlines()
     diagnosis.close()
@@ -90,12 +90,12 @@ def test_the_table_has_a_line_for_each_row(streams: list[Stream], knowledge: Kno
 
 
 def test_nothing_to_group_is_said() -> None:
-    """Healthy logs give no table."""
+    """Without incidents, the output is `no incidents` instead of a table."""
     assert render_fleet(FleetSummary("cause", ())) == "no incidents\n"
 
 
 def test_names_from_logs_cannot_steer_a_terminal(tmp_path: Path, knowledge: Knowledge) -> None:
-    """Control characters of a device name are not shown."""
+    """Control characters in a device name are replaced."""
     path = tmp_path / "log"
     path.write_text(MODEL % "Pho\x07ne\x9b2J" + HEAD % 5 + ESTIMATE % 1500)
     diagnosis = diagnose([Stream((str(path),))], knowledge)
@@ -105,7 +105,7 @@ def test_names_from_logs_cannot_steer_a_terminal(tmp_path: Path, knowledge: Know
 
 
 def test_other_groups_are_refused(knowledge: Knowledge) -> None:
-    """The message names what can be asked for."""
+    """An unknown group is refused, and the message lists the valid groups."""
     diagnosis = diagnose([], knowledge)
     with pytest.raises(UsageError, match="cause, stage, entry, device, build, file"):
         group(diagnosis, "colour")
@@ -124,7 +124,7 @@ def test_other_groups_are_refused(knowledge: Knowledge) -> None:
     ],
 )
 def test_real_lines_name_device_and_build(tmp_path: Path, line: str, name: str, value: str) -> None:
-    """The built-in facts understand what devices, kernels and QNN print."""
+    """The built-in facts read device, SoC, build and version from real lines."""
     facts = Knowledge(pack(read_folder(Path(BUILT_IN) / "facts.toml")[0], ()))
     path = tmp_path / "log"
     path.write_text(line + "\n")

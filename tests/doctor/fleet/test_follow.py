@@ -1,4 +1,4 @@
-"""Logs that are still being written."""
+"""Logs that are still growing."""
 
 from __future__ import annotations
 
@@ -30,14 +30,14 @@ NOISE = b"03-17 16:13:02.000   99   99 I other: all is well\n"
 
 
 class Script:
-    """Bytes and pauses as written down; the clock stands still in between."""
+    """A source of scripted bytes and pauses, with its own clock."""
 
     def __init__(self, steps: list[bytes | float]) -> None:
         self._steps: Iterator[bytes | float] = iter(steps)
         self.now = 0.0
 
     def get(self, _seconds: float) -> bytes | None:
-        """The next bytes, or None after a pause."""
+        """Return the next bytes, or None after a pause."""
         step = next(self._steps, b"")
         if isinstance(step, bytes):
             return step
@@ -45,12 +45,12 @@ class Script:
         return None
 
     def clock(self) -> float:
-        """Seconds of pauses so far."""
+        """Return the seconds of all pauses so far."""
         return self.now
 
 
 def watched(knowledge: Knowledge, *steps: bytes | float) -> tuple[list[Any], Diagnosis]:
-    """What is told, with the time it is told at, and the diagnosis at the end."""
+    """Return the reported incidents with their times, and the final diagnosis."""
     script = Script(list(steps))
     told: list[Any] = []
     follower = Follower(
@@ -60,7 +60,7 @@ def watched(knowledge: Knowledge, *steps: bytes | float) -> tuple[list[Any], Dia
 
 
 def test_an_incident_is_told_when_its_chain_pauses(knowledge: Knowledge) -> None:
-    """Two seconds after the last line of a chain its incident is told, and not again at the end."""
+    """An incident is reported once, two seconds after the last line of its chain."""
     told, diagnosis = watched(knowledge, ESTIMATE, 0.25, CONTEXT, *[0.25] * 40)
     assert [(when, one.entry) for when, one in told] == [(2.5, "over-limit")]
     assert len(diagnosis) == 1
@@ -68,7 +68,7 @@ def test_an_incident_is_told_when_its_chain_pauses(knowledge: Knowledge) -> None
 
 
 def test_other_processes_do_not_hold_an_incident_back(knowledge: Knowledge) -> None:
-    """A log that never stops still tells what has paused."""
+    """Lines of other processes do not delay an incident."""
     busy: list[bytes | float] = [0.5, NOISE]
     told, diagnosis = watched(knowledge, ESTIMATE, *busy * 10)
     assert [when for when, _ in told] == [2.5]
@@ -76,14 +76,14 @@ def test_other_processes_do_not_hold_an_incident_back(knowledge: Knowledge) -> N
 
 
 def test_a_line_without_end_is_told_too(knowledge: Knowledge) -> None:
-    """The last line counts even when nothing follows it."""
+    """A last line without a newline is reported."""
     told, diagnosis = watched(knowledge, ESTIMATE.rstrip(b"\n"), 0.5, 2.0, 2.0, b"\n", 2.0)
     assert [when for when, _ in told] == [2.5]
     diagnosis.close()
 
 
 def test_growth_without_a_new_verdict_is_not_told(knowledge: Knowledge) -> None:
-    """More lines of the same are counted, not told."""
+    """More lines with the same verdict are counted but not reported again."""
     told, diagnosis = watched(knowledge, ESTIMATE, 1.0, 3.0, 3.0, ESTIMATE, 1.0, 3.0, 3.0)
     assert len(told) == 1
     assert [one.count for one in diagnosis.incidents()] == [2]
@@ -91,7 +91,7 @@ def test_growth_without_a_new_verdict_is_not_told(knowledge: Knowledge) -> None:
 
 
 def test_a_new_verdict_is_told(knowledge: Knowledge) -> None:
-    """When later lines of a chain change the meaning, the incident is told again."""
+    """An incident is reported again when later lines change its verdict."""
     told, diagnosis = watched(knowledge, CONTEXT, 1.0, 3.0, 3.0, ESTIMATE, 1.0, 3.0, 3.0)
     assert [one.entry for _, one in told] == [None, "over-limit"]
     assert len(diagnosis) == 1
@@ -99,7 +99,7 @@ def test_a_new_verdict_is_told(knowledge: Knowledge) -> None:
 
 
 def test_what_never_paused_is_told_at_the_end(knowledge: Knowledge) -> None:
-    """An incident in the last lines of a pipe is told when the pipe ends."""
+    """An incident in the last lines of a pipe is reported at the end of the pipe."""
     told, diagnosis = watched(knowledge, NOISE, ESTIMATE)
     assert len(told) == len(diagnosis) == 1
     diagnosis.close()
@@ -120,7 +120,7 @@ LINES = st.sampled_from(
 
 
 def script_of(log: bytes, cuts: Sequence[tuple[int, float]]) -> Script:
-    """A log that comes in pieces, with pauses between them."""
+    """Return a script that delivers the log in these pieces and pauses."""
     steps: list[bytes | float] = []
     left = log
     for size, pause in cuts:
@@ -141,7 +141,7 @@ def test_the_end_is_that_of_the_finished_log(
     log: bytes,
     cuts: list[tuple[int, float]],
 ) -> None:
-    """However the bytes came, the diagnosis is that of reading the file at once."""
+    """Following a log gives the same diagnosis as reading the finished file."""
     script = script_of(log, cuts)
     path = tmp_path_factory.mktemp("follow") / "log"
     path.write_bytes(log)
@@ -155,7 +155,7 @@ def test_the_end_is_that_of_the_finished_log(
 def test_a_growing_file_is_read_until_ctrl_c(
     tmp_path: Path, knowledge: Knowledge, say: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What is added to a file is seen; Ctrl-C ends with all incidents so far."""
+    """New lines of a file are read until Ctrl-C, which keeps all incidents so far."""
     path = tmp_path / "log"
     path.write_bytes(NOISE)
 
@@ -176,7 +176,7 @@ def test_a_growing_file_is_read_until_ctrl_c(
 
 
 def test_a_pipe_is_read_to_its_end(tmp_path: Path, knowledge: Knowledge) -> None:
-    """A named pipe gives its incidents when the writer is done."""
+    """A named pipe is read to its end, and its incidents are reported."""
     path = tmp_path / "pipe"
     os.mkfifo(path)
     code = "import sys; open(sys.argv[1], 'wb').write(bytes.fromhex(sys.argv[2]))"
@@ -188,7 +188,7 @@ def test_a_pipe_is_read_to_its_end(tmp_path: Path, knowledge: Knowledge) -> None
 
 
 def test_a_packed_log_is_not_followed(tmp_path: Path, knowledge: Knowledge) -> None:
-    """Compressed files do not grow line by line, and the message says what to do."""
+    """A compressed or a missing file cannot be followed; the message says why."""
     path = tmp_path / "log.gz"
     path.write_bytes(b"\x1f\x8b\x08\0\0\0\0\0\0\0")
     with pytest.raises(LoadError, match="without follow"):
@@ -198,13 +198,13 @@ def test_a_packed_log_is_not_followed(tmp_path: Path, knowledge: Knowledge) -> N
 
 
 def wrapped(line: bytes) -> bytes:
-    """A line as a collector writes it."""
+    """Return a line in the JSON of a log collector."""
     text = {"log": line.decode(), "stream": "stderr", "time": "2025-01-02T03:04:05.123Z"}
     return json.dumps(text).encode() + b"\n"
 
 
 def test_lines_of_json_are_unwrapped_as_they_come(knowledge: Knowledge) -> None:
-    """An incident is told as that of a plain log, with the number of its line in the file."""
+    """An incident in JSON lines is reported with its text and its line number in the file."""
     lines = [wrapped(line) for line in (NOISE, NOISE, ESTIMATE)]
     told, diagnosis = watched(knowledge, lines[0], 0.25, lines[1], lines[2], *[0.25] * 40)
     assert [(when, one.entry) for when, one in told] == [(2.5, "over-limit")]
@@ -215,7 +215,7 @@ def test_lines_of_json_are_unwrapped_as_they_come(knowledge: Knowledge) -> None:
 
 
 def test_a_line_of_json_is_waited_for(knowledge: Knowledge) -> None:
-    """What has come of the first line does not tell yet; nor does half of another."""
+    """An incomplete JSON line is not read before its end arrives."""
     line = wrapped(ESTIMATE)
     told, diagnosis = watched(knowledge, line[:30], 3.0, 3.0, line[30:], line[:40], 1.0, 3.0, 3.0)
     assert [one.evidence[0].text for _, one in told] == [ESTIMATE.decode().rstrip()]
@@ -224,7 +224,7 @@ def test_a_line_of_json_is_waited_for(knowledge: Knowledge) -> None:
 
 
 def test_numbers_of_lines_are_those_of_the_file_while_it_grows(knowledge: Knowledge) -> None:
-    """Also where one line of the file holds several of the log."""
+    """Line numbers are those of the file, even if one JSON line holds several log lines."""
     many = json.dumps({"message": (NOISE * 5 + NOISE).decode(), "level": "info"}).encode() + b"\n"
     told, diagnosis = watched(knowledge, many, many, wrapped(ESTIMATE), 1.0, 3.0, 3.0)
     assert [one.first_line for _, one in told] == [3]
@@ -255,7 +255,7 @@ def test_the_end_is_that_of_the_finished_log_in_json(
     log: bytes,
     cuts: list[tuple[int, float]],
 ) -> None:
-    """However the bytes came."""
+    """Following a log in JSON lines gives the same diagnosis as reading the finished file."""
     script = script_of(log, cuts)
     path = tmp_path_factory.mktemp("follow") / "log"
     path.write_bytes(log)

@@ -1,4 +1,4 @@
-"""Logs as they really come: packed, cut off, dirty, with endless lines; in bounded memory."""
+"""Difficult logs: compressed, truncated, dirty or with endless lines, in bounded memory."""
 
 from __future__ import annotations
 
@@ -33,14 +33,14 @@ from qnnmem.errors import LoadError
 from qnnmem.results.incident import Incident
 
 HEAD = b"03-17 16:13:%02d.123 %5d  1235 E QnnDsp: "
-CALM = HEAD.replace(b" E ", b" I ")  # read a hundred times as fast
+CALM = HEAD.replace(b" E ", b" I ")  # read a hundred times as fast as errors
 ESTIMATE = b"graph requires estimated allocation of 4194304 KB, limit is 3670016 KB"
 MAP = b"failed to map 268435456 bytes on domain 3 gross use"
 NOISE = b"everything is as it should be, and this line says so at length"
 
 
 def told(path: Path, knowledge: Knowledge, **how: Any) -> list[Incident]:
-    """Incidents of one file."""
+    """Return the incidents of one file."""
     diagnosis = diagnose([Stream((str(path),))], knowledge, **how)
     found = list(diagnosis.incidents())
     diagnosis.close()
@@ -48,13 +48,13 @@ def told(path: Path, knowledge: Knowledge, **how: Any) -> list[Incident]:
 
 
 def one_log(path: Path, *lines: bytes) -> Path:
-    """A file of these lines."""
+    """Return a file of these lines."""
     path.write_bytes(b"\n".join(lines) + b"\n")
     return path
 
 
 def plain_log(failures: int = 3) -> bytes:
-    """A log with some failures of different processes, far apart."""
+    """Return a log with failures of different processes, far apart."""
     quiet = b"".join(CALM % (k % 60, 9) + NOISE + b"\n" for k in range(900))
     return b"".join(
         HEAD % (n, 100 + n) + ESTIMATE + b"\r\n" + HEAD % (n, 100 + n) + MAP + b"\n" + quiet
@@ -63,7 +63,7 @@ def plain_log(failures: int = 3) -> bytes:
 
 
 def zstd(data: bytes) -> bytes:
-    """Packed the way the reader unpacks."""
+    """Return the data compressed as zstd; skip without the package."""
     module = pytest.importorskip(
         "compression.zstd" if sys.version_info >= (3, 14) else "backports.zstd"
     )
@@ -81,7 +81,7 @@ packed = pytest.mark.parametrize("name", PACKERS)
 
 @packed
 def test_packed_logs_say_the_same(tmp_path: Path, knowledge: Knowledge, name: str) -> None:
-    """However a log is packed, and in however many members, its incidents are the same."""
+    """A compressed log gives the same incidents, even in two members."""
     path, log = tmp_path / "log", plain_log()
     path.write_bytes(log)
     expected = told(path, knowledge)
@@ -93,7 +93,7 @@ def test_packed_logs_say_the_same(tmp_path: Path, knowledge: Knowledge, name: st
 
 @packed
 def test_a_cut_off_tail_is_a_note(tmp_path: Path, knowledge: Knowledge, name: str) -> None:
-    """When packed data ends too early, all before counts and a note says so."""
+    """Truncated compressed data gives its incidents and a note."""
     noise = random.Random(1).randbytes(700_000).hex().encode()  # noqa: S311 - hard to pack
     path = tmp_path / "log"
     path.write_bytes(PACKERS[name](plain_log(1) + noise)[:-2000])
@@ -107,9 +107,9 @@ def test_a_cut_off_tail_is_a_note(tmp_path: Path, knowledge: Knowledge, name: st
 def test_what_stands_before_the_break_is_not_kept_back(
     tmp_path: Path, knowledge: Knowledge
 ) -> None:
-    """A small log that breaks off right after its failure still tells of it."""
+    """A small compressed log without its trailer still gives its incident and a note."""
     path = tmp_path / "log"
-    path.write_bytes(gzip.compress(plain_log(1), 0)[:-8])  # stored, without check and length
+    path.write_bytes(gzip.compress(plain_log(1), 0)[:-8])  # stored, without checksum and length
     diagnosis = diagnose([Stream((str(path),))], knowledge)
     assert len(diagnosis) == 1
     assert "the gzip data ends after" in diagnosis.notes[0]
@@ -120,7 +120,7 @@ def test_what_stands_before_the_break_is_not_kept_back(
 def test_rubbish_after_the_magic_is_an_error(
     tmp_path: Path, knowledge: Knowledge, name: str
 ) -> None:
-    """Data that cannot be unpacked at all is an error, not an empty log."""
+    """Data that cannot be unpacked raises a LoadError."""
     path = tmp_path / "log"
     path.write_bytes(PACKERS[name](b"x")[:6] + b"\xff" * 100)
     with pytest.raises(LoadError, match="cannot be read"):
@@ -130,7 +130,7 @@ def test_rubbish_after_the_magic_is_an_error(
 def test_a_bomb_is_refused(
     tmp_path: Path, knowledge: Knowledge, monkeypatch: pytest.MonkeyPatch, here: Any
 ) -> None:
-    """Data that unpacks to far more than any log ends the reading, wherever it is read."""
+    """A decompression bomb is refused by the reader and by workers."""
     monkeypatch.setattr(unpack, "BOMB_BYTES", 4 << 20)
     path = tmp_path / "log"
     path.write_bytes(gzip.compress(b"\0" * (32 << 20)))
@@ -143,7 +143,7 @@ def test_a_bomb_is_refused(
 
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
 def test_utf16_is_read(tmp_path: Path, knowledge: Knowledge, encoding: str) -> None:
-    """Logs that a Windows shell wrote say the same."""
+    """A UTF-16 log gives the same evidence as the UTF-8 log."""
     path, text = tmp_path / "log", plain_log()
     path.write_bytes(text)
     expected = told(path, knowledge)
@@ -155,7 +155,7 @@ def test_utf16_is_read(tmp_path: Path, knowledge: Knowledge, encoding: str) -> N
 def test_regions_of_every_size_find_the_same(
     tmp_path: Path, knowledge: Knowledge, say: Any, region: int
 ) -> None:
-    """64 KB, 1 MB and 64 MB of buffer give the same bytes."""
+    """Buffers of 64 KB, 1 MB and 64 MB give the same bytes."""
     path = tmp_path / "log"
     path.write_bytes(plain_log(40))
     streams = [Stream((str(path),))]
@@ -164,7 +164,7 @@ def test_regions_of_every_size_find_the_same(
 
 
 def test_dirt_does_not_hide_a_message(tmp_path: Path, knowledge: Knowledge) -> None:
-    """NUL bytes, colours, CRLF and invalid UTF-8 beside a message do not matter."""
+    """NUL bytes, colour codes, CR and invalid UTF-8 beside a message do not hide the message."""
     head = HEAD % (1, 5)
     dirty = b"\0\0" + head + b"\xff\xfe \x1b[31m" + ESTIMATE + b"\x1b[0m\0 \x80\r"
     found = told(one_log(tmp_path / "log", b"\0" * 5000, dirty, b"\xc3"), knowledge)
@@ -174,7 +174,7 @@ def test_dirt_does_not_hide_a_message(tmp_path: Path, knowledge: Knowledge) -> N
 
 @pytest.mark.parametrize("cut", [38, 41, 60])
 def test_a_message_split_over_lines_is_one(tmp_path: Path, knowledge: Knowledge, cut: int) -> None:
-    """A logger with short lines does not hide a message, not even in the first two lines."""
+    """A message that the logger splits over two lines is one incident, even at the start."""
     head = HEAD % (1, 5) + b"p" * 200
     path = one_log(tmp_path / "log", head + ESTIMATE[:cut], HEAD % (1, 5) + ESTIMATE[cut:])
     found = told(path, knowledge)
@@ -182,7 +182,7 @@ def test_a_message_split_over_lines_is_one(tmp_path: Path, knowledge: Knowledge,
 
 
 def test_a_message_is_found_by_its_second_half(tmp_path: Path, knowledge: Knowledge) -> None:
-    """Where only the later line holds the telling words, the one before is looked at."""
+    """A message is found if only its second line holds the keywords."""
     head = HEAD % (1, 5)
     first, rest = b"p" * 200 + b"skel not fo", b"und in /vendor/lib, trying the next one"
     diagnosis = diagnose(
@@ -193,20 +193,20 @@ def test_a_message_is_found_by_its_second_half(tmp_path: Path, knowledge: Knowle
 
 
 def test_lines_of_other_writers_are_not_joined(tmp_path: Path, knowledge: Knowledge) -> None:
-    """Halves of a message from two processes are no message."""
+    """Halves of a message from two processes are not joined."""
     path = one_log(tmp_path / "log", HEAD % (1, 5) + MAP[:30], HEAD % (1, 6) + MAP[30:])
     assert told(path, knowledge) == []
 
 
 def test_a_whole_message_is_not_counted_again(tmp_path: Path, knowledge: Knowledge) -> None:
-    """A later line with some of its words does not make a second message of it."""
+    """A later line with part of the message is not counted as a second message."""
     head = HEAD % (1, 5)
     path = one_log(tmp_path / "log", head + ESTIMATE, head + ESTIMATE[:40])
     assert [one.count for one in told(path, knowledge)] == [1]
 
 
 def test_interleaved_processes_are_kept_apart(tmp_path: Path, knowledge: Knowledge) -> None:
-    """Lines of two processes in turn are two incidents with counts."""
+    """Interleaved lines of two processes give two incidents with their counts."""
     lines = [HEAD % (k, 5 + k % 2) + (ESTIMATE, MAP)[k % 2] for k in range(20)]
     found = told(one_log(tmp_path / "log", *lines), knowledge)
     assert [(one.process, one.entry, one.count) for one in found] == [
@@ -216,13 +216,13 @@ def test_interleaved_processes_are_kept_apart(tmp_path: Path, knowledge: Knowled
 
 
 def test_a_clock_that_jumps_does_not_split_a_chain(tmp_path: Path, knowledge: Knowledge) -> None:
-    """Lines close to each other belong together whatever the clock says."""
+    """Lines near each other are one incident, even if the clock jumps."""
     lines = [HEAD % (second, 5) + ESTIMATE for second in (50, 3, 59, 0)]
     assert [one.count for one in told(one_log(tmp_path / "log", *lines), knowledge)] == [4]
 
 
 def test_a_line_of_megabytes_is_searched_whole(tmp_path: Path, knowledge: Knowledge) -> None:
-    """Messages anywhere in an endless line are found under its first byte and its head."""
+    """Messages anywhere in a line of megabytes are found, with the line's process and number."""
     path = tmp_path / "log"
     long = HEAD % (1, 77) + b"{" * 3_000_000 + ESTIMATE + b"}" * 3_000_000 + MAP + b"]" * 50_000
     path.write_bytes(NOISE + b"\n" + long + b"\n" + HEAD % (2, 78) + ESTIMATE)
@@ -235,7 +235,7 @@ def test_a_line_of_megabytes_is_searched_whole(tmp_path: Path, knowledge: Knowle
 
 
 def test_texts_in_each_other_are_few_to_hold() -> None:
-    """Notes of one letter are found at every byte of a line of it; what is held stays small."""
+    """For nested texts, an engine returns at most one match per 8 bytes of a long line."""
     lines = [Line(f"s{length}", "a" * length) for length in range(6, 65)]
     nested = Knowledge(pack(lines, ()))
     long = b"a" * 20_000
@@ -244,12 +244,12 @@ def test_texts_in_each_other_are_few_to_hold() -> None:
         assert {number for _, number in found} == set(range(59))
         assert len(found) <= len(long) // 8
         short = b"aaaaaa\naaaaaaa\n" * 100
-        assert len(engine.scan(short, 0, 1500)) == 300  # every line has its own
+        assert len(engine.scan(short, 0, 1500)) == 300  # each line has its own matches
         assert len(engine.lines(short, 0, 1500, engine.memory())) == 200
 
 
 def test_texts_in_each_other_are_found_in_every_line(tmp_path: Path, knowledge: Knowledge) -> None:
-    """A message behind many that only look like it is found, wherever blocks of a line end."""
+    """A message after many partial matches is found, wherever blocks of the line end."""
     false = b"graph requires estimated allocation of x "
     for more in (0, 1, 20):
         text = HEAD % (1, 7) + false * (100 + more) + ESTIMATE + b" " + false * 100
@@ -260,7 +260,7 @@ def test_texts_in_each_other_are_found_in_every_line(tmp_path: Path, knowledge: 
 def anchors_behind_prefilters(
     knowledge: Knowledge, text: bytes, engine: SearchEngine
 ) -> list[tuple[int, int, int]]:
-    """Templates that an engine leads to: their anchor and their prefilter text are in one line."""
+    """Return the templates an engine leads to, with anchor and prefilter in one line."""
     found = []
     for end, anchor in engine.scan(text, 0, len(text)):
         line = text[text.rfind(b"\n", 0, end - 1) + 1 :].split(b"\n")[0].lower()
@@ -288,7 +288,7 @@ def test_engines_agree(knowledge: Knowledge) -> None:
 
 
 def test_the_quick_look_at_a_head_is_the_whole_one() -> None:
-    """Process and time are the same whether only they or the whole head is asked for."""
+    """The quick parser of a line head gives the same process and time as the full parser."""
     heads = [HEAD % (1, 5), b"[  12.345678] ", b"E/qnn( 2): ", b" 1.0ms [ ERROR ] ", b"<E> ", b"x"]
     for line in [head + rest for head in heads for rest in (MAP, b"", b": x", b"\0\xff")]:
         head = parse(line)
@@ -307,12 +307,12 @@ print(json.dumps([int(status.split("VmHWM:")[1].split()[0]) * 1024, len(diagnosi
 """
 
 
-# Not getrusage: its peak includes that of the process which started the child.
+# The peak of getrusage would include that of the parent process.
 needs_proc = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
 
 
 def peak_of(path: Path, knowledge: Knowledge) -> int:
-    """Bytes that reading a log with incidents takes at most, in a process of its own."""
+    """Return the peak memory of a child process that reads a log with incidents."""
     run = subprocess.run(
         [sys.executable, "-c", CHILD, str(path)],
         input=msgspec.json.encode(knowledge.packed),
@@ -325,7 +325,7 @@ def peak_of(path: Path, knowledge: Knowledge) -> int:
 
 
 def failing(count: int, quiet: int) -> bytes:
-    """Failures of so many processes, with quiet lines after each."""
+    """Return failures of this many processes, each followed by quiet lines."""
     rest = b"".join(CALM % (k % 60, 9) + NOISE + b"\n" for k in range(quiet))
     return b"".join(HEAD % (1, 10 + k) + ESTIMATE + b"\n" + rest for k in range(count))
 
@@ -333,7 +333,7 @@ def failing(count: int, quiet: int) -> bytes:
 @needs_proc
 @pytest.mark.parametrize("kind", ["many lines", "one line", "packed"])
 def test_memory_is_bounded(tmp_path: Path, knowledge: Knowledge, kind: str) -> None:
-    """A log larger than the bound is read in less than 64 MB."""
+    """An 80 MB log is read in less than 64 MB of memory."""
     path = tmp_path / "log"
     with gzip.open(path, "wb", 1) if kind == "packed" else path.open("wb") as file:
         if kind == "one line":
@@ -350,10 +350,10 @@ def test_memory_is_bounded(tmp_path: Path, knowledge: Knowledge, kind: str) -> N
 
 @needs_proc
 def test_memory_does_not_grow_with_failures(tmp_path: Path, knowledge: Knowledge) -> None:
-    """Thousands of failures of the same processes take less than 200 bytes each."""
+    """6,400 more failures of the same processes add less than 1 MiB of memory."""
     path, block = tmp_path / "log", failing(400, 1)
     peaks = []
-    for times in (8, 24):  # the first are more than what is read at a time
+    for times in (8, 24):  # even the first exceeds one read
         path.write_bytes(block * times)
         peaks.append(peak_of(path, knowledge))
     assert peaks[1] - peaks[0] < 1 << 20
@@ -364,7 +364,7 @@ def test_memory_does_not_grow_with_failures(tmp_path: Path, knowledge: Knowledge
 def test_a_bomb_in_a_pipe_is_refused(
     knowledge: Knowledge, monkeypatch: pytest.MonkeyPatch, name: str, lines: str
 ) -> None:
-    """What is read of a pipe is counted: it cannot tell its place."""
+    """A decompression bomb from a pipe is refused, although a pipe has no position."""
     monkeypatch.setattr(unpack, "BOMB_BYTES", 1 << 18)
     text = (HEAD % (1, 7) + MAP + b"\n") * 8000 if lines == "hits" else bytes(1 << 20)
     data = PACKERS[name](text)
@@ -376,7 +376,7 @@ def test_a_bomb_in_a_pipe_is_refused(
 def test_a_packed_log_in_a_pipe_is_read(
     tmp_path: Path, knowledge: Knowledge, monkeypatch: pytest.MonkeyPatch, name: str
 ) -> None:
-    """As from a file."""
+    """A compressed log from a pipe gives the same incidents as from a file."""
     path = tmp_path / "log"
     path.write_bytes(plain_log())
     expected = told(path, knowledge)
@@ -388,7 +388,7 @@ def test_a_packed_log_in_a_pipe_is_read(
 
 @contextmanager
 def piped(data: bytes, patch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Standard input is a pipe with this in it."""
+    """Provide these bytes as standard input through a pipe."""
     out, into = os.pipe()
 
     def write() -> None:
@@ -404,7 +404,7 @@ def piped(data: bytes, patch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def zstd_frame(window_log: int, text: bytes) -> bytes:
-    """A frame of one stored block that asks for a window of this size."""
+    """Return a zstd frame of one stored block that requests a window of this size."""
     size = (len(text) << 3 | 1).to_bytes(3, "little")
     return b"\x28\xb5\x2f\xfd\0" + bytes([(window_log - 10) << 3]) + size + text
 
@@ -413,8 +413,8 @@ def zstd_frame(window_log: int, text: bytes) -> bytes:
 def test_a_frame_with_a_huge_window_is_refused(
     tmp_path: Path, knowledge: Knowledge, window: int, fits: bool
 ) -> None:
-    """A few bytes may not ask for gigabytes."""
-    zstd(b"")  # skips where there is no zstd
+    """A zstd frame that requests a window over 32 MiB is refused."""
+    zstd(b"")  # skips without the zstd package
     path = tmp_path / "log"
     path.write_bytes(zstd_frame(window, HEAD % (1, 7) + MAP + b"\n"))
     if fits:
@@ -428,9 +428,9 @@ def test_a_frame_with_a_huge_window_is_refused(
 def test_a_huge_dictionary_is_refused(
     tmp_path: Path, knowledge: Knowledge, size: int, fits: bool
 ) -> None:
-    """64 MiB, which `xz -9` asks for, are had; 128 MiB and 4 GiB are not."""
+    """An xz dictionary of up to 64 MiB, as in `xz -9`, is accepted; a larger one is refused."""
     raw = bytearray(lzma.compress(HEAD % (1, 7) + MAP + b"\n", preset=0))
-    length = (raw[12] + 1) * 4  # of the block's header, which ends with its check
+    length = (raw[12] + 1) * 4  # of the block's header, which ends with its checksum
     assert raw[14:16] == b"\x21\x01"
     raw[16] = size
     raw[12 + length - 4 : 12 + length] = zlib.crc32(raw[12 : 12 + length - 4]).to_bytes(4, "little")
@@ -445,7 +445,7 @@ def test_a_huge_dictionary_is_refused(
 
 @packed
 def test_empty_streams_are_skipped(tmp_path: Path, knowledge: Knowledge, name: str) -> None:
-    """However many stand before the one that holds the log, and with zeros between."""
+    """Empty compressed streams and zeros before the log are skipped."""
     path = tmp_path / "log"
     empty = PACKERS[name](b"")
     path.write_bytes(empty * 3000 + b"\0" * 8 + PACKERS[name](plain_log(1)))

@@ -1,4 +1,4 @@
-"""Workers that are gone: the command finishes their work itself."""
+"""Lost workers: the command finishes their work itself."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ LINE = b"E QnnDsp: graph requires estimated allocation of 4194304 KB, limit is 3
 
 @pytest.fixture
 def log(tmp_path: Path) -> Path:
-    """A log of twenty ranges."""
+    """Return a log of twenty ranges."""
     path = tmp_path / "device.log"
     path.write_bytes((LINE + b"all is well and nothing has to be said about it\n" * 2000) * 20)
     return path
 
 
 class NeverReady(Executor):
-    """Takes every task and finishes some of them."""
+    """Accepts every task and finishes only the first few."""
 
     _max_workers = 2
 
@@ -40,7 +40,7 @@ class NeverReady(Executor):
         self.asked, self._finished = 0, finished
 
     def submit(self, fn: Any, /, *args: Any, **_more: Any) -> Future[Any]:
-        """Does the first few."""
+        """Return a future, finished only for the first few tasks."""
         self.asked += 1
         future: Future[Any] = Future()
         if self.asked <= self._finished:
@@ -52,10 +52,10 @@ class NeverReady(Executor):
 def test_tasks_that_never_finish_are_done_here(
     log: Path, knowledge: Knowledge, say: Any, monkeypatch: pytest.MonkeyPatch, finished: int
 ) -> None:
-    """After one wait for all of them, not one for each."""
+    """Tasks that never finish are done locally, after one wait for all tasks together."""
     monkeypatch.setattr(fleet_read, "_STUCK_S", 0.05)
     monkeypatch.setattr(fleet_read, "_LOOK_S", 0.01)
-    asked = iter(range(15))  # more waits than that are an error
+    asked = iter(range(15))  # more waits raise an error
     monkeypatch.setattr(fleet_read, "answers", lambda _: next(asked) >= 0)
     streams = [Stream((str(log),))]
     executor = NeverReady(finished)
@@ -65,23 +65,23 @@ def test_tasks_that_never_finish_are_done_here(
 
 
 class Silent:
-    """A client whose scheduler has gone away."""
+    """A client whose scheduler is gone."""
 
     status = "connecting"
 
     def get_executor(self, **_settings: Any) -> Executor:
-        """Workers that nobody can reach."""
+        """Return unreachable workers."""
         return NeverReady(0)
 
     def close(self, timeout: float) -> None:
-        """Fails as well."""
+        """Raise a timeout."""
         raise TimeoutError
 
 
 def test_a_cluster_without_an_answer_is_given_up(
     log: Path, knowledge: Knowledge, say: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Long before a slow task would be."""
+    """A cluster without a connection is given up earlier than a slow task."""
     monkeypatch.setattr(fleet_read, "_LOST_S", 0.05)
     monkeypatch.setattr(fleet_read, "_LOOK_S", 0.01)
     streams = [Stream((str(log),))]
@@ -94,7 +94,7 @@ def test_a_cluster_without_an_answer_is_given_up(
 def test_an_executor_that_raises_anything_is_given_up(
     log: Path, knowledge: Knowledge, say: Any
 ) -> None:
-    """Each kind of executor has its own error for being broken."""
+    """An executor that raises any error is given up, and the log is read locally."""
 
     class Broken(NeverReady):
         def submit(self, fn: Any, /, *_args: Any, **_more: Any) -> Future[Any]:
@@ -105,7 +105,7 @@ def test_an_executor_that_raises_anything_is_given_up(
 
 
 def test_a_pipe_is_read_here(knowledge: Knowledge, tmp_path: Path) -> None:
-    """Its bytes come once, and its name may mean nothing to a worker."""
+    """A pipe is read locally, since its bytes come once and workers cannot open its name."""
     os.mkfifo(tmp_path / "pipe")
     ends = os.open(tmp_path / "pipe", os.O_RDWR), os.open(tmp_path / "pipe", os.O_WRONLY)
     os.write(ends[1], LINE)
@@ -120,7 +120,7 @@ def test_a_pipe_is_read_here(knowledge: Knowledge, tmp_path: Path) -> None:
     assert executor.asked == 0
 
 
-@pytest.mark.filterwarnings("ignore")  # of packages that are not ours
+@pytest.mark.filterwarnings("ignore")  # warnings of other packages
 def test_a_killed_scheduler_changes_nothing(
     log: Path,
     knowledge: Knowledge,
@@ -128,7 +128,7 @@ def test_a_killed_scheduler_changes_nothing(
     cluster: tuple[str, list[Any]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """The scheduler of a real cluster dies in mid-run, and the JSON is the same."""
+    """If the scheduler of a real cluster is killed, the JSON stays the same."""
     address, processes = cluster
     monkeypatch.setattr(fleet_read, "_LOST_S", 0.5)
     monkeypatch.setattr(fleet_read, "_LOOK_S", 0.1)
@@ -163,7 +163,7 @@ def test_a_killed_scheduler_changes_nothing(
     ],
 )
 def test_an_address_that_is_none_is_one_sentence(address: str, why: str, log: Path) -> None:
-    """Whatever the packages below raise for it."""
+    """An invalid cluster address exits with 2 and one sentence."""
     pytest.importorskip("distributed")
     done = verb("doctor")(log, "--cluster", address)
     assert exit_code(done) == 2
@@ -171,7 +171,7 @@ def test_an_address_that_is_none_is_one_sentence(address: str, why: str, log: Pa
 
 
 def test_an_address_where_nobody_answers_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """After a while."""
+    """An address without a cluster is refused after a timeout."""
     pytest.importorskip("distributed")
     monkeypatch.setattr("qnnmem.doctor.fleet.executors._CONNECT_S", 0.2)
     with pytest.raises(UsageError, match=r"no Dask cluster answers at tcp://127\.0\.0\.1:1"):

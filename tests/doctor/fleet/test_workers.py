@@ -1,4 +1,4 @@
-"""Logs read by many workers, some of which die."""
+"""Logs read by several workers, some of which die."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ LINES = (
 
 @pytest.fixture(scope="module")
 def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A log of 4 MB in which one process after the other fails."""
+    """Return a 4 MB log in which one process after the other fails."""
     path = tmp_path_factory.mktemp("fleet") / "device.log"
     with path.open("wb") as file:
         for process in range(1, 60):
@@ -44,7 +44,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_workers_say_what_one_reader_says(
     log: Path, knowledge: Knowledge, say: Any, make: type[Executor]
 ) -> None:
-    """Threads and processes give the same bytes as reading alone."""
+    """Threads and processes give the same bytes as a single reader."""
     streams = [Stream((str(log),)), Stream((str(log), str(log)))]
     expected = say(diagnose(streams, knowledge))
     with make(2) as executor:  # type: ignore[call-arg]
@@ -53,7 +53,7 @@ def test_workers_say_what_one_reader_says(
 
 
 def test_a_killed_process_changes_nothing(log: Path, knowledge: Knowledge, say: Any) -> None:
-    """A pool whose worker is killed is replaced, and its tasks are done again."""
+    """A pool with a killed worker is replaced, and its tasks are repeated."""
     streams = [Stream((str(log),))]
     expected = say(diagnose(streams, knowledge))
     with Processes(2) as executor:
@@ -64,7 +64,7 @@ def test_a_killed_process_changes_nothing(log: Path, knowledge: Knowledge, say: 
 def test_an_executor_that_is_gone_changes_nothing(
     log: Path, knowledge: Knowledge, say: Any
 ) -> None:
-    """When nobody takes tasks any more, they are done here."""
+    """If the executor is shut down, the log is read locally."""
     streams = [Stream((str(log),))]
     executor = ThreadPoolExecutor(1)
     executor.shutdown()
@@ -72,7 +72,7 @@ def test_an_executor_that_is_gone_changes_nothing(
 
 
 def test_an_unreadable_log_is_named(tmp_path: Path, knowledge: Knowledge) -> None:
-    """What a worker cannot read is an error with the name as it was given."""
+    """An unreadable log is reported with the name as it was given."""
     name = os.path.relpath(tmp_path / "absent.log")
     with Processes(1) as executor, pytest.raises(LoadError) as caught:
         diagnose_with([Stream((name,))], knowledge, executor)
@@ -80,7 +80,7 @@ def test_an_unreadable_log_is_named(tmp_path: Path, knowledge: Knowledge) -> Non
 
 
 def test_few_tasks_wait_at_a_time(log: Path, knowledge: Knowledge, here: Any) -> None:
-    """However many ranges there are, two for each worker are under way at most."""
+    """At most two ranges per worker are pending."""
     executor, most = here(width=3), 0
     submit = executor.submit
 
@@ -95,7 +95,7 @@ def test_few_tasks_wait_at_a_time(log: Path, knowledge: Knowledge, here: Any) ->
 
 
 def test_jobs_are_threads_or_processes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Threads need an engine that lets them run side by side; large logs are worth processes."""
+    """Large logs use processes, and so does a machine without hyperscan; 0 jobs are refused."""
     with jobs_executor(2, 1 << 32) as executor:
         assert isinstance(executor, Processes)
     monkeypatch.setitem(sys.modules, "hyperscan", None)
@@ -106,13 +106,13 @@ def test_jobs_are_threads_or_processes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_urls_are_read_in_ranges(log: Path, knowledge: Knowledge, say: Any, tmp_path: Path) -> None:
-    """A remote file is cut like a local one and says the same under its own name."""
+    """A remote file is read in ranges and gives the same incidents as a local file."""
     pytest.importorskip("fsspec")
     import gzip
 
     (tmp_path / "device.log").write_bytes(log.read_bytes())
     (tmp_path / "other.gz").write_bytes(gzip.compress(log.read_bytes()))
-    # Not memory://, whose files are one object with one position for all readers.
+    # A memory:// file would be one object with one position for all readers.
     streams = find_streams([f"file://{tmp_path}/"])
     assert len(streams) == 2
     expected = say(diagnose(streams, knowledge))
@@ -123,7 +123,7 @@ def test_urls_are_read_in_ranges(log: Path, knowledge: Knowledge, say: Any, tmp_
     assert len(json.loads(expected)["incidents"]) == 2 * len(local["incidents"])
 
 
-@pytest.mark.filterwarnings("ignore")  # of packages that are not ours
+@pytest.mark.filterwarnings("ignore")  # warnings of other packages
 def test_a_killed_dask_worker_changes_nothing(
     log: Path,
     knowledge: Knowledge,
@@ -131,7 +131,7 @@ def test_a_killed_dask_worker_changes_nothing(
     cluster: tuple[str, list[subprocess.Popen[bytes]]],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """One of two workers of a real cluster dies in mid-run, and the JSON is the same."""
+    """If one of two workers of a real cluster is killed, the JSON stays the same."""
     address, (_, *workers) = cluster
     streams = [Stream((str(log),))]
     expected = say(diagnose(streams, knowledge))
@@ -157,7 +157,7 @@ def test_a_killed_dask_worker_changes_nothing(
 
 
 def test_nobody_waits_for_workers_after_an_interrupt() -> None:
-    """Ctrl-C leaves work that was asked for undone; the workers do not hear it themselves."""
+    """After Ctrl-C, pending tasks are dropped; the workers ignore SIGINT."""
     executor = Processes(1)
     worker = executor.submit(os.getpid).result()
     os.kill(worker, signal.SIGINT)
@@ -170,7 +170,7 @@ def test_nobody_waits_for_workers_after_an_interrupt() -> None:
 
 @pytest.mark.parametrize("way", [["-"], ["--follow", "-"]])
 def test_a_closed_standard_input_is_said(way: list[str]) -> None:
-    """It is no log in which nothing failed."""
+    """A closed standard input exits with 2 and one sentence."""
     command = [sys.executable, "-m", "qnnmem", "doctor", *way]
     done = subprocess.run(
         ["/bin/sh", "-c", 'exec "$@" <&-', "sh", *command],
