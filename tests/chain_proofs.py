@@ -14,7 +14,8 @@ from qnnmem.fix.library.trials import HtpParts, describe_htp
 from qnnmem.fix.parts.chain import MANIFEST, describe_chain
 from qnnmem.fix.parts.op_sequence import OpSequence
 from qnnmem.fix.parts.partition import Partition
-from qnnmem.fix.proof.prove import Proof, prove
+from qnnmem.fix.proof.program import Proof
+from qnnmem.fix.proof.prove import prove
 from qnnmem.loader.onnx import read_guarded
 from qnnmem.loader.onnx.tensor import embed, tensors
 from qnnmem.results.chain import Chain

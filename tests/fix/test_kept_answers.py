@@ -15,6 +15,7 @@ from qnnmem.fix import recipe
 from qnnmem.fix.bench import CaseBench
 from qnnmem.fix.lpai import REMEDIES, PlanJudge, fix_for_lpai
 from qnnmem.fix.proof import prove
+from qnnmem.fix.proof.program import Proof
 from qnnmem.fix.remedy import Change, FixCase
 from qnnmem.fix.remedy_search import FixResult, cost_of
 from qnnmem.fix.tiling.region_search import RegionSearch, RememberedCovers
@@ -115,11 +116,11 @@ def test_a_proof_is_asked_for_by_all_it_depends_on(
 ) -> None:
     """Another runtime, seed or sample is another question; a wrong answer is none."""
     asked: list[str] = []
-    same = prove.Proof(3, 1, (), 0.0, 0.0)
+    same = Proof(3, 1, (), 0.0, 0.0)
     monkeypatch.setattr(prove.Prover, "__init__", lambda *_, **__: None)
     monkeypatch.setattr(prove.Prover, "__exit__", lambda *_: None)
 
-    def compare(*_: object, **__: object) -> prove.Proof:
+    def compare(*_: object, **__: object) -> Proof:
         asked.append("")
         return same
 

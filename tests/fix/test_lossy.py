@@ -27,8 +27,8 @@ from qnnmem.fix.lossy.smaller_inputs import (
     with_sizes,
 )
 from qnnmem.fix.lpai import REMEDIES, PlanJudge, fix_for_lpai
-from qnnmem.fix.proof.program import ModelBorder, resized
-from qnnmem.fix.proof.prove import Proof, inputs_of, prove
+from qnnmem.fix.proof.program import ModelBorder, Proof, resized
+from qnnmem.fix.proof.prove import inputs_of, prove
 from qnnmem.fix.recipe import apply_recipe
 from qnnmem.fix.remedy import Change, FixCase, JudgedChange, self_contained
 from qnnmem.htp.compile_cache import from_builtins, to_builtins

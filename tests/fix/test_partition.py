@@ -17,7 +17,7 @@ from partition_graphs import random_model
 from seeds import few
 
 from qnnmem.errors import LoadError, UsageError
-from qnnmem.fix.parts.op_sequence import OpSequence, Stretch, make_sequence, read_sequence
+from qnnmem.fix.parts.op_sequence import OpRange, OpSequence, make_sequence, read_sequence
 from qnnmem.fix.parts.partition import (
     NoPartition,
     PartFit,
@@ -45,14 +45,14 @@ BATCH = 40
 
 
 class ShortParts:
-    """A judge that passes every stretch of at most so many ops."""
+    """A judge that passes every range of at most so many ops."""
 
     def __init__(self, most: int) -> None:
         self.most = most
 
-    def __call__(self, sequence: OpSequence, stretch: Stretch) -> PartVerdict:
+    def __call__(self, sequence: OpSequence, op_range: OpRange) -> PartVerdict:
         """Count."""
-        short = stretch.last - stretch.first <= self.most
+        short = op_range.last - op_range.first <= self.most
         return PartVerdict(PartFit.YES if short else PartFit.NEVER)
 
     def rows(self, sequence: OpSequence) -> Rows | None:

@@ -149,7 +149,7 @@ def test_cuts_are_made_at_allowed_places_only() -> None:
 
 
 def test_narrow_places_are_spread_over_the_work() -> None:
-    """Each stretch of equal work gives its narrowest place."""
+    """Each range of equal work gives its narrowest place."""
     crossing = [0, 5, 1, 5, 5, 2, 5, 0]
     assert narrow_places(crossing, [1] * 7, 2) == (2, 5)
     assert narrow_places([0, 3, 0], [0, 0], 4) == (1,)

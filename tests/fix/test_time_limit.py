@@ -30,7 +30,7 @@ class LongWalks:
             live(base.change.model.scope.graph)
         yield base
 
-    def again(self, case: FixCase, base: Change, step: Step) -> Change:
+    def replay(self, case: FixCase, base: Change, step: Step) -> Change:
         """Never asked."""
         raise NotImplementedError
 

@@ -1,7 +1,7 @@
 """Benches: judge the memory of a change and prove its results.
 
-Slow results are cached by content: the model, the question and the package version. A killed run
-therefore resumes where it stopped, and a repeated question takes no time.
+Slow results are cached under a digest of the model, the question and the package version. So a
+killed run resumes where it stopped, and a repeated question takes no time.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from functools import cache, cached_property
 from pathlib import Path
@@ -17,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from qnnmem.errors import ChildFailed
 from qnnmem.fix.proof import LEVELS, SAMPLES
-from qnnmem.fix.proof.program import LevelGaps
-from qnnmem.fix.proof.prove import Proof, Prover
+from qnnmem.fix.proof.program import LevelGaps, Proof
+from qnnmem.fix.proof.prove import Prover
 from qnnmem.fix.remedy import (
     Change,
     FixBench,
@@ -26,14 +27,13 @@ from qnnmem.fix.remedy import (
     JudgedChange,
     Need,
     has_floats,
+    models_of,
     self_contained,
 )
 from qnnmem.htp.compile_cache import from_builtins, to_builtins
 from qnnmem.version import __version__
 
 if TYPE_CHECKING:
-    import onnx
-
     from qnnmem.cache import ResultCache
 
 _LONGEST_PROOF_S = 3600.0
@@ -49,7 +49,8 @@ class CaseBench:
     ) -> None:
         self.case, self._judge, self._memory = case, judge, memory
         self._whole = self_contained(case.model)
-        self._digest = _digest_of(self._whole)
+        content = self._whole.SerializeToString(deterministic=True)
+        self._digest = hashlib.sha256(content).hexdigest()
         self._prover: Prover | None = None
         self._before: Need | None = None
         self._last: tuple[Change, Need] | None = None
@@ -74,20 +75,19 @@ class CaseBench:
 
     def prove(self, change: Change) -> Proof:
         """Compare the results of a change with those of the original model."""
-        parts = _models(change)
+        parts = models_of(change)
         question = {**self._question(parts), "lossy": change.is_lossy}
-        kept = from_builtins(Proof, self.remembered(question))
-        if kept is not None:
-            return kept
-        proof = self._own_prover().compare(*parts, lossy=change.is_lossy)
-        self.remember(question, to_builtins(proof))
+        proof = from_builtins(Proof, self.remembered(question))
+        if proof is None:
+            proof = self._own_prover().compare(*parts, lossy=change.is_lossy)
+            self.remember(question, to_builtins(proof))
         return proof
 
     def with_levels(self, judged: JudgedChange) -> JudgedChange:
         """Return the change with its results also compared at onnxruntime's optimisation levels."""
         if judged.proof is None or not judged.proof.identical:
             return judged
-        parts = _models(judged.change)
+        parts = models_of(judged.change)
         question = {**self._question(parts), "levels": list(LEVELS)}
         gaps = from_builtins(LevelGaps, self.remembered(question))
         if gaps is None or tuple(gap.level for gap in gaps.levels) != LEVELS:
@@ -108,9 +108,9 @@ class CaseBench:
             )
         return self._prover
 
-    def _question(self, parts: Sequence[onnx.ModelProto]) -> dict[str, Any]:
+    def _question(self, parts: Sequence[bytes]) -> dict[str, Any]:
         return {
-            "prove": [_digest_of(part) for part in parts],
+            "prove": [hashlib.sha256(part).hexdigest() for part in parts],
             "samples": self._samples or SAMPLES,
             "seed": self.case.seed,
             "runtime": list(runtime_words()),
@@ -133,36 +133,27 @@ class CaseBench:
         self._before = self._before or need  # the first change is the original model
         return JudgedChange(change, self._before, need, proof, monotonic() - begin)
 
-    def remembered(self, what: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    def remembered(self, question: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """Return the cached answer of an earlier run, or None."""
-        return None if self._memory is None else self._memory.get(self._key(what))
+        return None if self._memory is None else self._memory.get(self._key(question))
 
-    def remember(self, what: Mapping[str, Any], found: Mapping[str, Any]) -> None:
+    def remember(self, question: Mapping[str, Any], answer: Mapping[str, Any]) -> None:
         """Cache an answer for later runs."""
         if self._memory is not None:
-            self._memory.put(self._key(what), found)
+            self._memory.put(self._key(question), answer)
 
-    def _key(self, what: Mapping[str, Any]) -> str:
-        facts = {"model": self._digest, "version": _version(), "what": dict(what)}
+    def _key(self, question: Mapping[str, Any]) -> str:
+        facts = {"model": self._digest, "version": _version(), "what": dict(question)}
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
-
-
-def _models(change: Change) -> tuple[onnx.ModelProto, ...]:
-    """Return the models of a change in the order they run."""
-    if change.parts is None:
-        return (self_contained(change.model),)
-    import onnx
-
-    return tuple(onnx.ModelProto.FromString(blob) for blob in change.parts.models())
 
 
 @cache
 def _version() -> str:
     """Return the package version and a digest of the code: changed code can change answers."""
-    total = hashlib.sha256(__version__.encode())
+    digest = hashlib.sha256(__version__.encode())
     for path in sorted(Path(__file__).parent.rglob("*.py")):
-        total.update(path.read_bytes())
-    return total.hexdigest()
+        digest.update(path.read_bytes())
+    return digest.hexdigest()
 
 
 @cache
@@ -171,17 +162,11 @@ def runtime_words() -> tuple[str, ...]:
     import platform
     from importlib.metadata import PackageNotFoundError, version
 
-    found = [platform.machine(), platform.processor()]
+    words = [platform.machine(), platform.processor()]
     for name in _RUNTIMES:
-        try:
-            found.append(f"{name} {version(name)}")
-        except PackageNotFoundError:
-            continue
-    return tuple(filter(None, found))
-
-
-def _digest_of(model: onnx.ModelProto) -> str:
-    return hashlib.sha256(model.SerializeToString(deterministic=True)).hexdigest()
+        with suppress(PackageNotFoundError):
+            words.append(f"{name} {version(name)}")
+    return tuple(filter(None, words))
 
 
 def _file_digest(path: Path) -> str:
@@ -190,7 +175,7 @@ def _file_digest(path: Path) -> str:
 
 
 class TimeLimitedBench:
-    """Wrapper that gives a bench a shorter time limit, so that later remedies still have time."""
+    """Wrapper that gives a bench a shorter time limit, which leaves time for later remedies."""
 
     def __init__(self, bench: FixBench, seconds: float) -> None:
         self._bench = bench
@@ -209,13 +194,13 @@ class TimeLimitedBench:
         """Return the memory that the change needs, and the proof of its results."""
         return self._bench.judged(change)
 
-    def remembered(self, what: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    def remembered(self, question: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """Return the cached answer of an earlier run, or None."""
-        return self._bench.remembered(what)
+        return self._bench.remembered(question)
 
-    def remember(self, what: Mapping[str, Any], found: Mapping[str, Any]) -> None:
+    def remember(self, question: Mapping[str, Any], answer: Mapping[str, Any]) -> None:
         """Cache an answer for later runs."""
-        self._bench.remember(what, found)
+        self._bench.remember(question, answer)
 
 
 class LossyBench(TimeLimitedBench):
@@ -228,14 +213,14 @@ class LossyBench(TimeLimitedBench):
 
     def prove(self, change: Change) -> Proof:
         """Return a proof without differences if all results equal those of the lossy baseline."""
-        found = self._bench.prove(change)
-        if self._is_same(found):
-            return replace(found, differing=(), largest=0.0, relative=0.0, each=(), unmeasured=())
-        every = tuple(item.name for item in self.case.model.scope.graph.output)
-        return replace(found, differing=found.differing or every)
+        proof = self._bench.prove(change)
+        if self._is_same(proof):
+            return replace(proof, differing=(), largest=0.0, relative=0.0, each=(), unmeasured=())
+        outputs = tuple(item.name for item in self.case.model.scope.graph.output)
+        return replace(proof, differing=proof.differing or outputs)
 
-    def _is_same(self, found: Proof) -> bool:
-        return self._base.proof is not None and found.digest == self._base.proof.digest
+    def _is_same(self, proof: Proof) -> bool:
+        return self._base.proof is not None and proof.digest == self._base.proof.digest
 
     def judged(self, change: Change) -> JudgedChange:
         """Return the memory that the change needs, and its proof against the user's model."""
@@ -247,8 +232,7 @@ class LossyBench(TimeLimitedBench):
     def checked(self, judged: JudgedChange) -> JudgedChange:
         """Return the change, marked as failed if its results differ from those of the baseline.
 
-        A change that brings floats back into an integer model also fails, because LPAI cannot run
-        it.
+        A change that brings floats back into an integer model fails too: LPAI cannot run floats.
         """
         same = judged.proof is None or self._is_same(judged.proof)
         now, before = judged.need.plan, self._base.need.plan
@@ -256,13 +240,13 @@ class LossyBench(TimeLimitedBench):
             return judged
         return replace(judged, change=replace(judged.change, is_lossy=False))
 
-    def remembered(self, what: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """Return the cached answer of an earlier run about this baseline and change, or None."""
-        return super().remembered(self._about(what))
+    def remembered(self, question: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        """Return the cached answer of an earlier run with this baseline, or None."""
+        return super().remembered(self._on_baseline(question))
 
-    def remember(self, what: Mapping[str, Any], found: Mapping[str, Any]) -> None:
+    def remember(self, question: Mapping[str, Any], answer: Mapping[str, Any]) -> None:
         """Cache an answer for later runs with this baseline."""
-        super().remember(self._about(what), found)
+        super().remember(self._on_baseline(question), answer)
 
-    def _about(self, what: Mapping[str, Any]) -> dict[str, Any]:
-        return {"on": [dict(step) for step in self._base.change.steps], "what": dict(what)}
+    def _on_baseline(self, question: Mapping[str, Any]) -> dict[str, Any]:
+        return {"on": [dict(step) for step in self._base.change.steps], "what": dict(question)}

@@ -13,7 +13,7 @@ from qnnmem.fix.htp import HtpFixResult
 from qnnmem.fix.library.trials import HtpParts
 from qnnmem.fix.parts.chain import MANIFEST, describe_chain
 from qnnmem.fix.parts.partition import Partition
-from qnnmem.fix.proof.prove import LevelGap, OutputGap
+from qnnmem.fix.proof.program import LevelGap, OutputGap
 from qnnmem.fix.remedy import JudgedChange, self_contained
 from qnnmem.fix.remedy_search import FixResult
 from qnnmem.ir import Tensor
@@ -84,7 +84,7 @@ def tensor_notes(result: FixResult) -> tuple[str, ...]:
     best = result.best
     notes = []
     if best.change.model is not result.case.model and best.change.parts is None:
-        before, after = (_tensors(one) for one in (result.case.model, best.change.model))
+        before, after = map(_tensors, (result.case.model, best.change.model))
         notes.append(
             f"{before[0]:,} tensors before, {before[1] // max(1, before[0]):,} bytes each on "
             f"average; {after[0]:,} after, {after[1] // max(1, after[0]):,} bytes each"
@@ -104,11 +104,10 @@ def _tensors(model: ShapedModel) -> tuple[int, int]:
     from qnnmem.loader.onnx.tensor import DTYPES, count_tensors, stored_bytes, type_of
 
     graph = write_typed(model).graph
-    weights = {one.name for one in graph.initializer}
-    typed = (*graph.input, *graph.output, *graph.value_info)
-    kinds = (type_of(one) for one in typed if one.name not in weights)
+    weights = {tensor.name for tensor in graph.initializer}
+    infos = (*graph.input, *graph.output, *graph.value_info)
     size = sum(map(stored_bytes, graph.initializer))
-    for kind in kinds:
+    for kind in (type_of(info) for info in infos if info.name not in weights):
         if kind is not None and kind.shape is not None and kind.elem in DTYPES:
             size += Tensor("", DTYPES[kind.elem], kind.shape).nbytes
     return count_tensors(graph), size
@@ -126,11 +125,11 @@ def _maps(best: JudgedChange) -> FixMaps | UnsetType:
 
 
 def _trial(judged: JudgedChange) -> RemedyTrial:
-    made, need, proof = judged.change, judged.need, judged.proof
+    change, need, proof = judged.change, judged.need, judged.proof
     levels = () if proof is None else proof.levels
     return RemedyTrial(
-        remedy=made.remedy,
-        change=made.what,
+        remedy=change.remedy,
+        change=change.what,
         pool=need.what,
         bytes=need.size,
         limit_bytes=need.limit,
@@ -139,17 +138,17 @@ def _trial(judged: JudgedChange) -> RemedyTrial:
         missing_bytes=need.missing,
         why=join_words(need.why),
         identical=proof is None or proof.identical,
-        lossy=made.is_lossy,
+        lossy=change.is_lossy,
         samples=0 if proof is None else proof.samples,
         largest_difference=0.0 if proof is None else finite(proof.largest),
         relative_difference=0.0 if proof is None else finite(proof.relative),
         outputs=() if proof is None else tuple(map(_output, proof.each)),
         reshaped_outputs=() if proof is None else proof.unmeasured,
-        macs=made.macs,
-        extra_macs=made.extra_macs,
+        macs=change.macs,
+        extra_macs=change.extra_macs,
         optimisation_levels=tuple(map(_level, levels)) if levels else UNSET,
         seconds=round(judged.seconds, 3),
-        steps=tuple(dict(step) for step in made.steps),
+        steps=tuple(dict(step) for step in change.steps),
     )
 
 
@@ -168,38 +167,39 @@ def outputs_of(result: FixResult, stem: str, *, always: bool = False) -> dict[st
     With `always`, an unchanged model is included with its shapes fixed.
     """
     best = result.best
-    binaries = result.binaries if isinstance(result, HtpFixResult) else ()
-    blobs = [path.read_bytes() for path in binaries]
-    if isinstance(result, HtpFixResult) and not best.is_enough:
+    htp = result if isinstance(result, HtpFixResult) else None
+    if htp is not None and not best.is_enough:
         return {}
+    binaries = [] if htp is None else [path.read_bytes() for path in htp.binaries]
     if best.change.parts is not None:
-        parts = result.parts if isinstance(result, HtpFixResult) else None
         deployment = best.need.deployment
-        told = None if deployment is None else deployment.result(best.before.total)
-        return _chain(best.change.parts, parts, blobs, told)
-    found = {}
-    if always or best.change.model is not result.case.model:
+        described = None if deployment is None else deployment.result(best.before.total)
+        return _chain(best.change.parts, None if htp is None else htp.parts, binaries, described)
+    files = {}
+    is_changed = best.change.model is not result.case.model
+    if always or is_changed:
         model = self_contained(best.change.model)
-        if best.change.model is not result.case.model:
+        if is_changed:
             mark_backend(model, result.backend)
-        found[f"{stem}.onnx"] = model.SerializeToString(deterministic=True)
-    return {**found, **{f"{stem}.bin": blob for blob in blobs}}
+        files[f"{stem}.onnx"] = model.SerializeToString(deterministic=True)
+    return {**files, **{f"{stem}.bin": blob for blob in binaries}}
 
 
 def _chain(
-    cut: Partition,
+    partition: Partition,
     parts: HtpParts | None,
     binaries: Sequence[bytes],
     deployment: FixDeployment | None,
 ) -> dict[str, bytes]:
     from qnnmem.fix.library.trials import describe_htp
 
-    models = tuple(_marked(blob, "lpai" if parts is None else "htp") for blob in cut.models())
+    backend = "lpai" if parts is None else "htp"
+    models = tuple(_marked(model, backend) for model in partition.models())
     htp = None if parts is None else describe_htp(parts, binaries)
-    chain = replace(describe_chain(cut, models), deployment=deployment, htp=htp)
+    chain = replace(describe_chain(partition, models), deployment=deployment, htp=htp)
     names = [name for name, _digest in chain.files]
-    named = dict(zip(names, (*models, *binaries), strict=True))
-    return {**named, MANIFEST: encode(chain).encode()}
+    files = dict(zip(names, (*models, *binaries), strict=True))
+    return {**files, MANIFEST: encode(chain).encode()}
 
 
 def _marked(blob: bytes, backend: str) -> bytes:

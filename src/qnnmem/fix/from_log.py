@@ -28,15 +28,15 @@ _HTP_CAUSES: Mapping[str, tuple[str, tuple[str, ...]]] = {
     "mem_multi_context": ("", ("placement",)),
     "mem_unknown": ("", ()),
 }
-# Remedies for causes without such a list: a failure at init, before any graph is created, points to
+# Remedies for causes without such a list. A failure at init, before any graph is created, points to
 # contexts that were not freed.
 _BY_STAGE = {"init": ("placement", "settings")}
 _LPAI_FIRST = {"mem_tcm_pool": ("partition",)}  # the TCM pool is not scratch
 
 
 @dataclass(frozen=True, slots=True)
-class LogWish:
-    """Budget and remedies derived from a failure in a log, with the line that decided them."""
+class LogGoal:
+    """Goal of a fix: budget and remedies from a failure in a log, with the decisive line."""
 
     file: str
     line: int
@@ -53,10 +53,12 @@ class LogWish:
     soc: str | None = None
     is_given: bool = False  # True: the budget comes from the user
 
-    def with_given(self, backend: str, budget: Sequence[tuple[str, Bytes]]) -> LogWish:
-        """Return a copy in which the user's budget replaces the budget from the log."""
-        known = budget or (self.budget if backend == self.backend else ())
-        return replace(self, backend=backend, budget=tuple(known), is_given=bool(budget))
+    def with_given(self, backend: str, budget: Sequence[tuple[str, Bytes]]) -> LogGoal:
+        """Return a copy in which the user's backend and budget replace those from the log."""
+        from_log = self.budget if backend == self.backend else ()
+        return replace(
+            self, backend=backend, budget=tuple(budget or from_log), is_given=bool(budget)
+        )
 
     def sentences(self, request: str) -> tuple[str, ...]:
         """Return sentences that explain how the log line leads to the budget.
@@ -66,18 +68,18 @@ class LogWish:
         missing = "" if self.shortage is None else f", {self.shortage:,} bytes missing"
         known = "" if self.entry is None else f" (entry {self.entry})"
         limits = " and ".join(f"{pool} within {size:,} bytes" for pool, size in self.budget)
-        aim = "must compile and load" if self.backend == HTP else "must be as small as possible"
-        wanted = f"must keep {limits}{', as given on the command line' * self.is_given}"
+        goal = f"must keep {limits}{', as given on the command line' * self.is_given}"
         if not limits:
-            wanted = f"{aim}, because no line states the limit; {request}"
+            aim = "compile and load" if self.backend == HTP else "be as small as possible"
+            goal = f"must {aim}, because no line states the limit; {request}"
         return (
             f"{self.file}:{self.line}: {self.text}",
             f"{self.stage} stage, {self.cause}: {self.meaning}{missing}{known}",
-            f"so for {self.backend.upper() or 'the device'} the model {wanted}",
+            f"so for {self.backend.upper() or 'the device'} the model {goal}",
         )
 
 
-def wish_of(incident: Incident) -> LogWish | None:
+def goal_of(incident: Incident) -> LogGoal | None:
     """Return budget and remedies for an incident; None if changing the model cannot help."""
     backend = backend_of(incident)
     if incident.decided_memory is not True:
@@ -85,15 +87,15 @@ def wish_of(incident: Incident) -> LogWish | None:
     helped = _LPAI_CAUSES if backend == LPAI else _HTP_CAUSES.keys()
     if incident.cause not in helped:
         return None
-    decides = next((one for one in incident.evidence if one.decides), incident.evidence[0])
+    line = next((line for line in incident.evidence if line.decides), incident.evidence[0])
     values = incident.quantities
     soc = values.get("soc")
     pool, first = _HTP_CAUSES.get(incident.cause, ("", ()))
     first = _LPAI_FIRST.get(incident.cause, ()) if backend == LPAI else first
-    return LogWish(
-        decides.file,
-        decides.line,
-        decides.text,
+    return LogGoal(
+        line.file,
+        line.line,
+        line.text,
         incident.stage,
         incident.cause,
         incident.cause_meaning,
@@ -127,13 +129,11 @@ def _printed_limit(pool: str, values: Mapping[str, int | str]) -> tuple[tuple[st
 
 
 def _named_model(values: Mapping[str, int | str]) -> str | None:
-    for value in values.values():
-        if isinstance(value, str) and value.strip().lower().endswith(".onnx"):
-            return value.strip()
-    return None
+    names = (value.strip() for value in values.values() if isinstance(value, str))
+    return next((name for name in names if name.lower().endswith(".onnx")), None)
 
 
 def ordered(remedies: Sequence[ModelRemedy], first: Sequence[str]) -> tuple[ModelRemedy, ...]:
     """Return the remedies, with those named in `first` moved to the front."""
-    places = {name: at for at, name in enumerate(first)}
-    return tuple(sorted(remedies, key=lambda one: places.get(one.name, len(places))))
+    ranks = {name: rank for rank, name in enumerate(first)}
+    return tuple(sorted(remedies, key=lambda remedy: ranks.get(remedy.name, len(ranks))))

@@ -14,7 +14,6 @@ from qnnmem.fix.library.resident_contexts import PlacementRemedy, read_resident_
 from qnnmem.fix.library.trials import (
     HtpParts,
     LibraryJudge,
-    LibraryTrial,
     LibraryTrials,
     loaded_parts,
 )
@@ -47,35 +46,31 @@ class HtpSettingsRemedy:
         if "settings" in own.case.keep or base.change.parts is not None:
             return
         best = base
-        for wishes in (_vtcm_sizes, _levels):
+        for choices in (_vtcm_sizes, _levels):
             start = best
-            for wish in wishes(own, start):
+            for settings in choices(own, start):
                 if not own.case.seconds_left:
                     return
-                judged = own.judged(self._made(start.change, wish))
+                judged = own.judged(self._with_settings(start.change, settings))
                 yield judged
-                best = min(best, judged, key=lambda one: one.need.rank)
+                best = min(best, judged, key=lambda judged: judged.need.rank)
 
-    def again(self, case: FixCase, base: Change, step: Step) -> Change:
+    def replay(self, case: FixCase, base: Change, step: Step) -> Change:
         """Return `base` with a recipe's settings applied."""
-        wish = {name: step[name] for name in _WORDS if name in step}
+        settings = {name: step[name] for name in _WORDS if name in step}
         for name, most in (("vtcm_mb", 64), ("opt_level", _LEVELS[-1])):
-            if name in wish and (type(wish[name]) is not int or not 1 <= wish[name] <= most):
+            value = settings.get(name, 1)
+            if type(value) is not int or not 1 <= value <= most:
                 raise ValueError(f"{name} must be a number from 1 to {most}")
-        return self._made(base, wish)
+        return self._with_settings(base, settings)
 
-    def _made(self, base: Change, wish: dict[str, Any]) -> Change:
-        now = base.compile_options
-        options = replace(now, **wish)
-        notes = base.notes
-        if "vtcm_mb" in wish and (now.vtcm_mb is None or wish["vtcm_mb"] < now.vtcm_mb):
+    def _with_settings(self, base: Change, settings: dict[str, Any]) -> Change:
+        before, notes, vtcm_mb = base.compile_options, base.notes, settings.get("vtcm_mb")
+        if vtcm_mb is not None and (before.vtcm_mb is None or vtcm_mb < before.vtcm_mb):
             notes = (*notes, _SLOWER)
-        words = " and ".join(_WORDS[name].format(value) for name, value in wish.items())
-        return base.then(self.name, words, wish, options=options, notes=notes)
-
-
-def _trial(bench: HtpBench, base: JudgedChange) -> LibraryTrial:
-    return bench.library.trials_of(base.change)[0]
+        words = " and ".join(_WORDS[name].format(value) for name, value in settings.items())
+        options = replace(before, **settings)
+        return base.then(self.name, words, settings, options=options, notes=notes)
 
 
 def _vtcm_sizes(bench: HtpBench, base: JudgedChange) -> Iterator[dict[str, Any]]:
@@ -93,23 +88,24 @@ def _vtcm_sizes(bench: HtpBench, base: JudgedChange) -> Iterator[dict[str, Any]]
         yield {"vtcm_mb": most}
     if set(over).intersection(_HOLD_VTCM):
         for size in _halves(min(now, most)):
-            if _may_do(bench, base, (now - size) * MIB):
+            if _could_fit(bench, base, (now - size) * MIB):
                 yield {"vtcm_mb": size}
 
 
-def _may_do(bench: HtpBench, base: JudgedChange, less: int) -> bool:
-    """Return True if everything could fit after the model's memory shrinks by `less` bytes."""
-    if base.need.what != TOGETHER:
-        return base.need.missing <= less
-    known = bench.library.residents(base.change)
-    sizes = [one.size - (less if name == MODEL else 0) for name, one in known.items()]
-    return place(sizes, bench.library.domain_bytes).fits
-
-
 def _halves(size: int) -> Iterator[int]:
+    """Yield half of a size, then half of that, down to 1."""
     while size > 1:
         size //= 2
         yield size
+
+
+def _could_fit(bench: HtpBench, base: JudgedChange, less: int) -> bool:
+    """Return True if everything could fit after the model's memory shrinks by `less` bytes."""
+    if base.need.what != TOGETHER:
+        return base.need.missing <= less
+    contexts = bench.library.residents(base.change)
+    sizes = [c.size - (less if name == MODEL else 0) for name, c in contexts.items()]
+    return place(sizes, bench.library.domain_bytes).fits
 
 
 def _may_help(bench: HtpBench, base: JudgedChange, pools: tuple[str, ...]) -> bool:
@@ -119,7 +115,8 @@ def _may_help(bench: HtpBench, base: JudgedChange, pools: tuple[str, ...]) -> bo
     """
     if not set(base.need.over).intersection(pools):
         return False
-    fixed = _trial(bench, base).fixed or bench.library.fixed_bytes(base.change)
+    trial = bench.library.trials_of(base.change)[0]
+    fixed = trial.fixed or bench.library.fixed_bytes(base.change)
     return base.need.limit is None or fixed < base.need.limit
 
 
@@ -195,11 +192,11 @@ def _check_rounds(bench: HtpBench, change: Change) -> None:
     """Raise UsageError if the contexts that a recipe loads differ from those of this run."""
     if not change.rounds:
         return
-    said = {name for names in change.rounds for name in names}
-    odd = sorted(said ^ set(bench.library.residents(change)))
-    if odd:
+    expected = {name for names in change.rounds for name in names}
+    different = sorted(expected ^ set(bench.library.residents(change)))
+    if different:
         raise UsageError(
-            f"the recipe expects other loaded contexts: {quote(odd[0])} is missing in the "
+            f"the recipe expects other loaded contexts: {quote(different[0])} is missing in the "
             "recipe or in this run"
         )
 
@@ -220,8 +217,8 @@ def _result(
     change, library = best.change, bench.library
     trials = library.trials
     if not best.is_enough:
-        why = bench.obstacles[-1] if bench.obstacles else join_words(best.need.why)
-        obstacle = why if best.fits is False else ""
+        reason = bench.obstacles[-1] if bench.obstacles else join_words(best.need.why)
+        obstacle = reason if best.fits is False else ""
         return HtpFixResult(bench.case, tried, obstacle=obstacle, notes=notes, soc=trials.soc)
     rounds: tuple[tuple[str, ...], ...] = ()
     if library.others or change.parts is not None:
@@ -233,8 +230,7 @@ def _result(
         parts = bench.loaded.get(id(change.parts)) or loaded_parts(change.parts, judge)
         binaries = parts.binaries
     elif change.steps:
-        source = library.source(change)
-        binaries = (trials.binary(source, change.compile_options),)
+        binaries = (trials.binary(library.source(change), change.compile_options),)
     return HtpFixResult(
         bench.case,
         tried,
@@ -243,6 +239,6 @@ def _result(
         binaries=binaries,
         parts=parts,
         rounds=rounds,
-        beside={one.name: str(path) for one, path in zip(library.others, beside, strict=True)},
+        beside={c.name: str(path) for c, path in zip(library.others, beside, strict=True)},
         domain_bytes=trials.budgets["pd"].value if "pd" in trials.budgets else None,
     )

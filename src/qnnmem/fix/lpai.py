@@ -60,11 +60,10 @@ class PlanJudge:
         return self._need(plan)
 
     def _of_parts(self, parts: Partition, options: PoolOptions) -> Need:
-        """Return the peak memory while the parts run, in the best arrangement."""
+        """Return the peak memory of the parts in their best arrangement."""
         plans = [plan_part(part, options, seed=self.seed) for part in parts.parts]
-        found = deployed(parts, plans, options)
         limits = limits_of(self.budget)
-        best = chosen(found, limits)
+        best = chosen(deployed(parts, plans, options), limits)
         over = best.over(limits)
         return Need(
             best.pools["scratch"],
@@ -79,29 +78,28 @@ class PlanJudge:
         )
 
     def _need(self, plan: MemoryPlan) -> Need:
-        over = [one for one in plan.budgets if one.fits is False]
-        answers = {one.fits for one in plan.budgets}
-        missing = sum(max(0, one.need - one.have) for one in plan.budgets)
-        pools = [one.pool.value for one in over]
-        sizes: dict[str, tuple[int, int]] = {
-            one.pool.value: (one.need, one.have) for one in plan.budgets
+        over = [budget.pool.value for budget in plan.budgets if budget.fits is False]
+        answers = {budget.fits for budget in plan.budgets}
+        missing = sum(max(0, budget.need - budget.have) for budget in plan.budgets)
+        pools: dict[str, tuple[int, int]] = {
+            budget.pool.value: (budget.need, budget.have) for budget in plan.budgets
         }
         if plan.tcm is not None:
             answers.add(plan.tcm.fits)
-            sizes["tcm"] = (plan.tcm.need, plan.tcm.limit.value)
+            pools["tcm"] = (plan.tcm.need, plan.tcm.limit.value)
             if not plan.tcm.fits:
-                pools.append("tcm")
+                over.append("tcm")
                 missing += max(1, plan.tcm.missing)
         fits = False if False in answers else None if None in answers or not answers else True
         return Need(
             plan.scratch_bytes,
             fits,
             missing,
-            tuple(pools),
+            tuple(over),
             self.limit,
             plan=plan,
             total=sum(plan.pool_bytes(pool) for pool in Pool),
-            pools=sizes,
+            pools=pools,
         )
 
 
@@ -151,7 +149,8 @@ def fix_for_lpai(
         result = FixResult(case, tried, has_limits=bool(budget), notes=notes)
         if result.exit_code != 1 or result.interrupted:
             return result
-        hints = find_hints(bench, best_of([one for one in tried if not one.change.is_lossy]))
+        lossless = [judged for judged in tried if not judged.change.is_lossy]
+        hints = find_hints(bench, best_of(lossless))
     if case.allow.issuperset(lossy_words("lpai")):
         result = replace(result, notes=(*notes, FEWER_CHANNELS))
     return replace(result, obstacle=find_obstacle(case, result.best), hints=hints)
@@ -190,20 +189,18 @@ def find_obstacle(case: FixCase, best: JudgedChange) -> str:
         return f"{' and '.join(others)} cannot be reduced {how}"
     model = without_layout(best.change).model
     search = RegionSearch(TiledGraph.of(model), best.change.pool_options, seconds=1.0)
-    found = list(search.obstacles(case.limit or 0))
-    if found:
-        at, reason = max(found, key=lambda one: (search.costs.at_node[one[0]], -one[0]))
-        node = search.graph.nodes[at]
-        size = search.costs.at_node[at]
-        name = quote(node.name or node.output[0])
-        return f"{name} needs {size:,} bytes and cannot be computed in bands: {reason}"
+    sizes, obstacles = search.costs.at_node, dict(search.obstacles(case.limit or 0))
+    if obstacles:
+        largest = max(obstacles, key=lambda index: (sizes[index], -index))
+        node = search.graph.nodes[largest]
+        return (
+            f"{quote(node.name or node.output[0])} needs {sizes[largest]:,} bytes and cannot be "
+            f"computed in bands: {obstacles[largest]}"
+        )
     plan = best.need.plan
     if plan is None or plan.peak is None or not 0 <= plan.peak.step < len(plan.model.ops):
         return ""
-    where = quote(plan.model.ops[plan.peak.step].name)
+    largest_step = f"the step with the most bytes is {quote(plan.model.ops[plan.peak.step].name)}"
     if not case.seconds_left:
-        return (
-            f"the step with the most bytes is {where}; the time limit ended the search for "
-            "smaller bands"
-        )
-    return f"the step with the most bytes is {where}; no other bands need less memory"
+        return f"{largest_step}; the time limit ended the search for smaller bands"
+    return f"{largest_step}; no other bands need less memory"

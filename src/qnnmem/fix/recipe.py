@@ -62,10 +62,10 @@ def read_recipe(path: Path) -> FixRecipe:
 
 
 def _damaged(path: Path, exc: Exception) -> LoadError:
-    what = f"{exc} is missing" if isinstance(exc, KeyError) else str(exc)
+    fault = f"{exc} is missing" if isinstance(exc, KeyError) else str(exc)
     if isinstance(exc, IndexError):
-        what = "a list is too short, or a number is too large"
-    return LoadError(path, f"is a damaged recipe ({what})")
+        fault = "a list is too short, or a number is too large"
+    return LoadError(path, f"is a damaged recipe ({fault})")
 
 
 def apply_recipe(
@@ -77,16 +77,13 @@ def apply_recipe(
     for step in steps:
         remedy = known.get(step["remedy"])
         if remedy is None:
-            names = ", ".join(known)
             raise LoadError(
                 path,
-                (
-                    f"has a step {quote(step['remedy'])}, which is not a remedy; choose one of "
-                    f"{names}"
-                ),
+                f"has a step {quote(step['remedy'])}, which is not a remedy; choose one of "
+                f"{', '.join(known)}",
             )
         try:
-            change = remedy.again(case, change, step)
+            change = remedy.replay(case, change, step)
         except (LookupError, TypeError, ValueError, AttributeError) as exc:
             raise _damaged(path, exc) from exc
     return change
@@ -117,32 +114,32 @@ def add_proven(
     bench: FixBench, tried: Sequence[JudgedChange], remedies: Sequence[ModelRemedy]
 ) -> tuple[JudgedChange, ...]:
     """Return the tried changes, plus a better cached change if any; cache the proven changes."""
-    kept = _read(bench.remembered(_question(bench)))
-    better = _better(bench, kept, best_of(tried), remedies)
-    found = tuple(tried) if better is None else (*tried, better)
-    bench.remember(_question(bench), _values((*kept, *_proven(found))))
-    return found
+    cached = _read(bench.remembered(_question(bench)))
+    better = _better(bench, cached, best_of(tried), remedies)
+    judged = tuple(tried) if better is None else (*tried, better)
+    bench.remember(_question(bench), _values((*cached, *_proven(judged))))
+    return judged
 
 
 def _better(
     bench: FixBench,
-    kept: Sequence[_Proven],
+    cached: Sequence[_Proven],
     best: JudgedChange,
     remedies: Sequence[ModelRemedy],
 ) -> JudgedChange | None:
     case = bench.case
     tries = 0
-    for one in sorted(kept, key=lambda one: (one.cost, one.scratch)):
-        if list(one.steps) == list(best.change.steps) or tries == _TRIES:
+    for proven in sorted(cached, key=lambda proven: (proven.cost, proven.scratch)):
+        if list(proven.steps) == list(best.change.steps) or tries == _TRIES:
             continue
-        if case.limit is not None and one.scratch > case.limit:
+        if case.limit is not None and proven.scratch > case.limit:
             continue
         tries += 1
         try:
-            change = apply_recipe(case, one.steps, case.path, remedies)
+            change = apply_recipe(case, proven.steps, case.path, remedies)
         except (LoadError, UsageError):  # cached by a run that read the model differently
             continue
-        change = replace(change, what=one.what)
+        change = replace(change, what=proven.what)
         need = bench.judge(change)
         if not need.fits and need.rank >= best.need.rank:
             continue
@@ -153,10 +150,11 @@ def _better(
 
 
 def _proven(tried: Sequence[JudgedChange]) -> list[_Proven]:
+    exact = ((j, j.change, j.need.size) for j in tried if j.holds and not j.change.is_lossy)
     return [
-        _Proven(one.need.size, cost_of(one), one.change.what, one.change.steps)
-        for one in tried
-        if one.holds and not one.change.is_lossy and one.change.steps and one.need.size is not None
+        _Proven(size, cost_of(judged), change.what, change.steps)
+        for judged, change, size in exact
+        if change.steps and size is not None
     ]
 
 
@@ -170,10 +168,10 @@ def _question(bench: FixBench) -> dict[str, Any]:
     }
 
 
-def _values(found: Sequence[_Proven]) -> dict[str, Any]:
+def _values(changes: Sequence[_Proven]) -> dict[str, Any]:
     """Return the changes that no other change beats in both bytes and cost, as JSON values."""
     best: list[_Proven] = []
-    for proven in sorted(found, key=lambda one: (one.scratch, one.cost)):
+    for proven in sorted(changes, key=lambda change: (change.scratch, change.cost)):
         if not best or proven.cost < best[-1].cost:
             best.append(proven)
     return to_builtins(_ProvenChanges(tuple(best[:_MOST])))
@@ -181,8 +179,8 @@ def _values(found: Sequence[_Proven]) -> dict[str, Any]:
 
 def _read(values: Mapping[str, Any] | None) -> tuple[_Proven, ...]:
     """Return the cached changes; an invalid cache entry counts as missing."""
-    kept = from_builtins(_ProvenChanges, values)
-    if kept is None:
+    cached = from_builtins(_ProvenChanges, values)
+    if cached is None:
         return ()
-    steps = (step for proven in kept.changes for step in proven.steps)
-    return kept.changes if all(isinstance(step.get("remedy"), str) for step in steps) else ()
+    steps = (step for proven in cached.changes for step in proven.steps)
+    return cached.changes if all(isinstance(step.get("remedy"), str) for step in steps) else ()

@@ -17,8 +17,9 @@ from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Protocol
 
-from qnnmem.errors import LoadError, Words
+from qnnmem.errors import LoadError, UsageError, Words
 from qnnmem.planner.pools import Budget, MemoryPlan, PoolOptions
+from qnnmem.text import quote
 
 if TYPE_CHECKING:
     import onnx
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from qnnmem.htp.compile import CompileOptions
     from qnnmem.loader.onnx.passes.shape import ShapedModel
 
-_LARGEST_MODEL = (2 << 30) - 1  # protobuf's own limit
+LARGEST_MODEL = (2 << 30) - 1  # bytes; protobuf's own limit
 # Remedies that may change results if allowed; the proof measures the difference.
 MAY_LOSE = frozenset(("fusion", "operators", "batch", "precision", "resolution"))
 Step = Mapping[str, Any]  # step of a recipe: the remedy's name and its numbers, as JSON values
@@ -76,11 +77,11 @@ class Change:
     is_lossy: bool = False  # results differ; the proof measures the difference
     notes: tuple[str, ...] = ()  # notes for the user
 
-    def then(self, remedy: str, what: str, step: Step, **changed: Any) -> Change:
-        """Return the change with one more step."""
-        words = what if self.remedy == "none" else f"{self.what}, {what}"
+    def then(self, remedy: str, what: str, step: Step, **fields: Any) -> Change:
+        """Return the change with one more step; `fields` are its other new values."""
+        what = what if self.remedy == "none" else f"{self.what}, {what}"
         steps = (*self.steps, {"remedy": remedy, **step})
-        return replace(self, remedy=remedy, what=words, steps=steps, of=self, **changed)
+        return replace(self, remedy=remedy, what=what, steps=steps, of=self, **fields)
 
     @property
     def pool_options(self) -> PoolOptions:
@@ -180,17 +181,17 @@ class FixBench(Protocol):
         """Return the change with its need and its proof; an unchanged model needs no proof."""
         ...
 
-    def remembered(self, what: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    def remembered(self, question: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """Return the cached answer of an earlier run about this model, or None."""
         ...
 
-    def remember(self, what: Mapping[str, Any], found: Mapping[str, Any]) -> None:
+    def remember(self, question: Mapping[str, Any], answer: Mapping[str, Any]) -> None:
         """Cache an answer for later runs, as JSON values."""
         ...
 
 
 class ModelRemedy(Protocol):
-    """Way to make a model need less memory."""
+    """A way to make a model need less memory."""
 
     @property
     def name(self) -> str:
@@ -201,7 +202,7 @@ class ModelRemedy(Protocol):
         """Yield judged changes on top of a base change, the mildest first."""
         ...
 
-    def again(self, case: FixCase, base: Change, step: Step) -> Change:
+    def replay(self, case: FixCase, base: Change, step: Step) -> Change:
         """Return `base` with a recipe step applied; raise UsageError if the model differs.
 
         A malformed step can raise KeyError, TypeError or ValueError.
@@ -209,13 +210,43 @@ class ModelRemedy(Protocol):
         ...
 
 
+def recipe_flag(value: object) -> bool:
+    """Return a boolean from a recipe; raise ValueError if the value is not a boolean."""
+    if not isinstance(value, bool):
+        raise ValueError("inplace and reorder must be true or false")
+    return value
+
+
+def recipe_count(value: object) -> int:
+    """Return a count from a recipe; raise ValueError unless it is a valid count."""
+    if type(value) is not int or not 0 <= value < 1 << 40:
+        raise ValueError(f"{quote(value)} is not a valid count")
+    return value
+
+
+def check_node_count(step: Step, nodes: int) -> None:
+    """Raise UsageError if a recipe step is for a model with another number of nodes."""
+    expected = recipe_count(step["nodes"])
+    if expected != nodes:
+        raise UsageError(
+            f"the recipe is for a model with {expected} nodes, but this one has {nodes}"
+        )
+
+
 def has_floats(plan: MemoryPlan | None) -> bool:
     """Return True if an op planned for LPAI outputs floats."""
     if plan is None:
         return False
     tensors = plan.model.tensors
-    made = (name for op in plan.model.ops for name in op.outputs if name in tensors)
-    return any(tensors[name].dtype.is_float for name in made)
+    results = (name for op in plan.model.ops for name in op.outputs if name in tensors)
+    return any(tensors[name].dtype.is_float for name in results)
+
+
+def models_of(change: Change) -> tuple[bytes, ...]:
+    """Return the models of a change as bytes, in the order they run."""
+    if change.parts is not None:
+        return change.parts.models()
+    return (self_contained(change.model).SerializeToString(deterministic=True),)
 
 
 def self_contained(model: ShapedModel) -> onnx.ModelProto:
@@ -225,16 +256,16 @@ def self_contained(model: ShapedModel) -> onnx.ModelProto:
     return with_data(write_typed(model), model.resolved.path)
 
 
-def with_data(made: onnx.ModelProto, path: Path) -> onnx.ModelProto:
+def with_data(model: onnx.ModelProto, path: Path) -> onnx.ModelProto:
     """Embed external data files into an ONNX model and return the model."""
     from qnnmem.loader.onnx.tensor import EXTERNAL, embed, stored_bytes, tensors
 
-    outside = (tensor for tensor in tensors(made) if tensor.data_location == EXTERNAL)
-    if made.ByteSize() + sum(map(stored_bytes, outside)) > _LARGEST_MODEL:
+    outside = (tensor for tensor in tensors(model) if tensor.data_location == EXTERNAL)
+    if model.ByteSize() + sum(map(stored_bytes, outside)) > LARGEST_MODEL:
         raise LoadError(path, "is over 2 GiB, the limit of one file")
-    for tensor in tensors(made):
+    for tensor in tensors(model):
         embed(path, tensor)
-    return made
+    return model
 
 
 def read_again(model: onnx.ModelProto) -> ShapedModel:

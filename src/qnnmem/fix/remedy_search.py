@@ -77,24 +77,24 @@ class FixResult:
 
 def best_of(tried: Sequence[JudgedChange]) -> JudgedChange:
     """Return the cheapest sufficient change, else the valid change with the smallest need."""
-    sound = [one for one in tried if one.holds]
-    enough = [one for one in sound if one.is_enough]
-    return min(enough, key=cost_of) if enough else min(sound, key=lambda one: one.need.rank)
+    valid = [judged for judged in tried if judged.holds]
+    enough = [judged for judged in valid if judged.is_enough]
+    return min(enough, key=cost_of) if enough else min(valid, key=lambda judged: judged.need.rank)
 
 
 def with_levels(bench: CaseBench, tried: Sequence[JudgedChange]) -> tuple[JudgedChange, ...]:
     """Return the changes, the best of them also compared at every optimisation level."""
     best = best_of(tried)
-    return tuple(bench.with_levels(one) if one is best else one for one in tried)
+    return tuple(bench.with_levels(judged) if judged is best else judged for judged in tried)
 
 
 def cost_of(judged: JudgedChange) -> tuple[float, ...]:
     """Return a sort key: lossy, depth, loaded bytes, parts, extra work, nodes, bytes."""
-    change, found = judged.change, judged.need.deployment
+    change, deployment = judged.change, judged.need.deployment
     return (
         float(change.is_lossy),
         _depth(change),
-        0.0 if found is None else float(found.load_bytes),
+        0.0 if deployment is None else float(deployment.load_bytes),
         0.0 if change.parts is None else float(len(change.parts.parts)),
         change.extra_macs / change.macs if change.macs else 0.0,
         float(len(change.model.scope.graph.node)),
@@ -125,7 +125,8 @@ def try_remedies(
     notes: list[str] = []
     for remedy in required:
         try:
-            tried = [one for one in remedy.changes(bench, tried[0]) if one.holds][-1:] or tried
+            changes = remedy.changes(bench, tried[0])
+            tried = [judged for judged in changes if judged.holds][-1:] or tried
         except ChildFailed as exc:
             notes.append(f"{remedy.name} could not be judged: {exc}")
     if watch is not None:
@@ -134,7 +135,7 @@ def try_remedies(
     try:
         with end.enforced():
             for remedy in remedies:
-                if any(one.is_enough for one in tried):
+                if any(judged.is_enough for judged in tried):
                     break
                 try:
                     _try(remedy, bench, tried, watch)
@@ -144,7 +145,7 @@ def try_remedies(
         notes.append(_INTERRUPTED)
     except NotInTime:
         pass  # reported below
-    if not case.seconds_left and not any(one.is_enough for one in tried):
+    if not case.seconds_left and not any(judged.is_enough for judged in tried):
         notes.append(_LATE)
     notes += (note for note in best_of(tried).change.notes if note not in notes)
     return tuple(tried), tuple(notes)
@@ -158,13 +159,12 @@ def _try(
     If the best change so far is lossy, a lossless remedy must keep its results bit for bit.
     """
     base = best_of(tried)
-    around: LossyBench | None = None
+    lossy: LossyBench | None = None
     if base.change.is_lossy and remedy.name not in MAY_LOSE:
-        around = LossyBench(bench, base, bench.case.seconds_left)
-    for found in remedy.changes(around or bench, base):
-        change = found if around is None else around.checked(found)
-        tried.append(change)
+        lossy = LossyBench(bench, base, bench.case.seconds_left)
+    for judged in remedy.changes(lossy or bench, base):
+        tried.append(judged if lossy is None else lossy.checked(judged))
         if watch is not None:
-            watch(change)
-        if change.is_enough:
+            watch(tried[-1])
+        if tried[-1].is_enough:
             return

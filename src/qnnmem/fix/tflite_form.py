@@ -38,16 +38,16 @@ def tflite_form(
     if form is None or exact is None:
         raise UsageError(described.notes[-1], where=path)
     with Reworker() as child:  # cancels out transposes between layers
-        made = child.optimised(form, LEVELS["exact"])
-    keep_order(form, made)
-    proof = prove(exact, made, lossy=True)
-    samples = counted(proof.samples, "sample")
-    what = "the ONNX form of this TFLite model"
-    note = f"{what} gives results bitwise identical to TFLite, on {samples}"
+        optimised = child.optimised(form, LEVELS["exact"])
+    keep_order(form, optimised)
+    proof = prove(exact, optimised, lossy=True)
+    result = "gives results bitwise identical to TFLite"
     if not proof.identical:
-        largest, part = f"{proof.largest:.3g}", f"{proof.relative:.2g}"
-        note = f"{what} differs from TFLite by at most {largest} in an output"
-        note = f"{note}, {part} of its largest value, on {samples}"
-    model = read_again(made)
-    placed = replace(model.resolved, path=path)
-    return TfliteForm(replace(model, resolved=placed), states, note)
+        result = (
+            f"differs from TFLite by at most {proof.largest:.3g} in an output, "
+            f"{proof.relative:.2g} of its largest value"
+        )
+    note = f"the ONNX form of this TFLite model {result}, on {counted(proof.samples, 'sample')}"
+    model = read_again(optimised)
+    resolved = replace(model.resolved, path=path)
+    return TfliteForm(replace(model, resolved=resolved), states, note)

@@ -42,7 +42,7 @@ _DTYPES = {dtype.value: dtype for dtype in DType} | {"float": DType.FLOAT32}
 
 @dataclass(frozen=True, slots=True)
 class _Item:
-    """A tensor of the report, as the first node that uses it describes it."""
+    """A tensor, as described at its first use in the report."""
 
     key: str
     name: str

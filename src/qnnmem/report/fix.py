@@ -14,7 +14,7 @@ from qnnmem.fix.htp import HtpFixResult
 from qnnmem.fix.library.compile_judge import MODEL, NOUNS
 from qnnmem.fix.lossy.remedies import lossy_words
 from qnnmem.fix.parts.deployment import Arrangement
-from qnnmem.fix.parts.op_sequence import Stretch
+from qnnmem.fix.parts.op_sequence import OpRange
 from qnnmem.fix.remedy import JudgedChange, LossyHint, Need, has_floats
 from qnnmem.fix.remedy_search import FixResult
 from qnnmem.flags import with_flags
@@ -394,7 +394,7 @@ def _precision_words(best: JudgedChange) -> list[str]:
     return [f"--quantize=int{bits}"] if has_floats(best.plan) else []
 
 
-def _of_part(kept: Sequence[str], part: Stretch) -> list[str]:
+def _of_part(kept: Sequence[str], part: OpRange) -> list[str]:
     """Return the words without `--state` pairs whose input and output are in different parts.
 
     The application itself passes these tensors from part to part.

@@ -13,7 +13,7 @@ from qnnmem.flags import with_flags
 from qnnmem.text import plain_or_quoted, quote
 
 if TYPE_CHECKING:
-    from qnnmem.fix.from_log import LogWish
+    from qnnmem.fix.from_log import LogGoal
     from qnnmem.results.incident import Incident, ReadingStats
     from qnnmem.verbs.fix import FixTask
 
@@ -21,7 +21,7 @@ _MOST = 10_000  # incidents considered
 _NO_CHANGE_HELPS = "no change to the model can prevent this failure"
 
 
-def asked_by(logs: Sequence[str], models: Sequence[str], recipe: str | None) -> LogWish:
+def asked_by(logs: Sequence[str], models: Sequence[str], recipe: str | None) -> LogGoal:
     """Return the goal from the logs; raise UsageError for several models, or with a recipe."""
     if len(models) > 1:
         raise UsageError("--log works on one model; name only one")
@@ -30,13 +30,13 @@ def asked_by(logs: Sequence[str], models: Sequence[str], recipe: str | None) -> 
     return _wished(logs)
 
 
-def _wished(logs: Sequence[str]) -> LogWish:
+def _wished(logs: Sequence[str]) -> LogGoal:
     """Return the goal from the first failure that a change of the model might prevent."""
-    from qnnmem.fix.from_log import wish_of
+    from qnnmem.fix.from_log import goal_of
     from qnnmem.report.doctor_words import healthy, verdict
 
     incidents, stats = _diagnosed(logs)
-    asked = next(filter(None, map(wish_of, incidents)), None)
+    asked = next(filter(None, map(goal_of, incidents)), None)
     if asked is not None:
         return asked
     named = plain_or_quoted(logs[0], 200)
@@ -69,7 +69,7 @@ def _diagnosed(logs: Sequence[str]) -> tuple[list[Incident], ReadingStats]:
         diagnosis.close()
 
 
-def backend_for(wish: LogWish, given: str | None) -> str:
+def backend_for(wish: LogGoal, given: str | None) -> str:
     """Return the backend chosen by the user, else the backend named in the log."""
     if given is not None:
         return given
@@ -78,7 +78,7 @@ def backend_for(wish: LogWish, given: str | None) -> str:
     return wish.backend
 
 
-def task_for(wish: LogWish, models: Sequence[str], task: FixTask) -> FixTask:
+def task_for(wish: LogGoal, models: Sequence[str], task: FixTask) -> FixTask:
     """Return the task completed with facts from the log; the user's options take precedence."""
     known = wish.with_given(task.options.backend, list(task.options.budgets))
     request = _limit_request(known.backend)
@@ -98,7 +98,7 @@ def _limit_request(backend: str) -> Words:
     return ("state the device's limit with ", Setting("budget", f"{pool}=SIZE"))
 
 
-def _found(wish: LogWish) -> str:
+def _found(wish: LogGoal) -> str:
     """Return the path of the model named in the log; raise UsageError if it is not found."""
     if wish.model is None:
         raise UsageError("the log does not name the model that failed; give its path as MODEL")

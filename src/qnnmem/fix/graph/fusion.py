@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from qnnmem.child import ChildProcess
-from qnnmem.errors import ChildFailed, LoadError, UsageError
+from qnnmem.errors import ChildFailed, LoadError
 from qnnmem.fix.graph.plan_settings import PlanRemedy, unplanned
 from qnnmem.fix.graph.rework_program import InlineOps, Optimise
 from qnnmem.fix.remedy import (
@@ -30,10 +30,10 @@ from qnnmem.fix.remedy import (
     FixCase,
     JudgedChange,
     Step,
+    check_node_count,
     read_again,
     self_contained,
 )
-from qnnmem.fix.tiling.tiling_remedy import count
 from qnnmem.loader.onnx.graph import reads
 from qnnmem.text import counted, quote
 from qnnmem.wire import Done, WireMessage
@@ -50,65 +50,63 @@ def optimised(case: FixCase, model: ShapedModel, without: Sequence[str]) -> Shap
     """Return the model after the optimiser's first level, with the named rules disabled."""
     before = self_contained(model)
     with Reworker() as child:
-        return taken_over(case, before, child.optimised(before, without))
+        return read_rewritten(case, before, child.optimised(before, without))
 
 
 def inlined(case: FixCase, model: ShapedModel, kinds: Sequence[str]) -> ShapedModel:
     """Return the model with operators of these kinds replaced by their ONNX definitions."""
     before = self_contained(model)
     with Reworker() as child:
-        return taken_over(case, before, child.inlined(before, kinds))
+        return read_rewritten(case, before, child.inlined(before, kinds))
 
 
-def taken_over(case: FixCase, before: onnx.ModelProto, after: onnx.ModelProto) -> ShapedModel:
+def read_rewritten(case: FixCase, before: onnx.ModelProto, after: onnx.ModelProto) -> ShapedModel:
     """Return the rewritten model with a type for every tensor and its nodes in the old order."""
     known = {node.domain for node in before.graph.node} | {""}
     if any(node.domain not in known for node in after.graph.node):
         raise ChildFailed("non-standard operators were inserted")
     keep_order(before, after)
     try:
-        made = read_again(after)
+        model = read_again(after)
     except LoadError as exc:
         raise ChildFailed(f"the rewritten model cannot be read: {exc.reason}") from exc
-    return replace(made, resolved=replace(made.resolved, path=case.path))
+    return replace(model, resolved=replace(model.resolved, path=case.path))
 
 
 def keep_order(before: onnx.ModelProto, after: onnx.ModelProto) -> None:
     """Sort the nodes of a rewritten graph into the original order, matched by their outputs."""
-    place = {name: at for at, node in enumerate(before.graph.node) for name in node.output if name}
+    position = {name: at for at, node in enumerate(before.graph.node) for name in node.output}
     nodes = list(after.graph.node)
     maker = {name: at for at, node in enumerate(nodes) for name in node.output if name}
     needs = [{maker[name] for name in reads(node) if name in maker} for node in nodes]
     ranks: list[int] = []
-    for node in nodes:  # producers come first in every valid order
-        own = [place[name] for name in node.output if name in place]
-        sources = (
-            ranks[maker[name]] for name in reads(node) if maker.get(name, len(ranks)) < len(ranks)
-        )
-        ranks.append(min(own) if own else max(sources, default=-1))
+    for node, sources in zip(nodes, needs, strict=True):  # producers come first in a valid order
+        old = [position[name] for name in node.output if name and name in position]
+        known = (ranks[source] for source in sources if source < len(ranks))
+        ranks.append(min(old) if old else max(known, default=-1))
     order = _sorted(needs, ranks)
     del after.graph.node[:]
-    after.graph.node.extend(nodes[at] for at in order)
+    after.graph.node.extend(nodes[index] for index in order)
 
 
 def _sorted(needs: Sequence[set[int]], ranks: Sequence[int]) -> list[int]:
     """Return a topological order of positions, the lowest rank first."""
     readers: dict[int, list[int]] = {}
-    for at, sources in enumerate(needs):
+    for index, sources in enumerate(needs):
         for source in sources:
-            readers.setdefault(source, []).append(at)
-    waits = [len(sources) for sources in needs]
-    ready = [(ranks[at], at) for at, left in enumerate(waits) if not left]
+            readers.setdefault(source, []).append(index)
+    waiting = [len(sources) for sources in needs]
+    ready = [(ranks[index], index) for index, count in enumerate(waiting) if not count]
     heapq.heapify(ready)
-    found = []
+    order = []
     while ready:
-        _, at = heapq.heappop(ready)
-        found.append(at)
-        for reader in readers.get(at, ()):
-            waits[reader] -= 1
-            if not waits[reader]:
+        _, index = heapq.heappop(ready)
+        order.append(index)
+        for reader in readers.get(index, ()):
+            waiting[reader] -= 1
+            if not waiting[reader]:
                 heapq.heappush(ready, (ranks[reader], reader))
-    return found
+    return order
 
 
 class Reworker(ChildProcess):
@@ -130,12 +128,13 @@ class Reworker(ChildProcess):
         import onnx
         from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # no stubs
 
-        _, blob = self.ask(request, Done, model.SerializeToString(), most=self.memory_limit)
+        _, content = self.ask(request, Done, model.SerializeToString(), most=self.memory_limit)
+        rewritten = onnx.ModelProto()
         try:
-            made: onnx.ModelProto = onnx.ModelProto.FromString(blob)
+            rewritten.ParseFromString(content)
         except DecodeError as exc:
             raise ChildFailed("the written file is not a model") from exc
-        return made
+        return rewritten
 
 
 ROUNDING = "rounding"  # name in `--allow`, if last bits may change
@@ -161,26 +160,22 @@ class FusionRemedy:
     def changes(self, bench: FixBench, base: JudgedChange) -> Iterator[JudgedChange]:
         """Yield the model after fusions that change no rounding, then after all fusions."""
         start, case = unplanned(base.change), bench.case
-        seen, before = _kinds(start.model), self_contained(start.model)
+        kinds, before = count_kinds(start.model), self_contained(start.model)
         with Reworker() as child:
             for level, without in LEVELS.items():
-                made = child.optimised(before, without)
-                kinds = Counter(node.op_type for node in made.graph.node)
-                if kinds == seen:
+                after = child.optimised(before, without)
+                counts = Counter(node.op_type for node in after.graph.node)
+                if counts == kinds:
                     continue
-                seen = kinds
-                change = self._change(start, taken_over(case, before, made), level)
+                kinds = counts
+                change = self._change(start, read_rewritten(case, before, after), level)
                 judged = bench.judged(PlanRemedy().best(bench, change))
                 yield judged if level == "exact" else allowed_to_round(case, judged)
 
-    def again(self, case: FixCase, base: Change, step: Step) -> Change:
+    def replay(self, case: FixCase, base: Change, step: Step) -> Change:
         """Return `base` with a recipe's fusion applied; raise UsageError if the model differs."""
-        nodes, level = count(step["nodes"]), str(step["level"])
-        found = len(base.model.scope.graph.node)
-        if nodes != found:
-            raise UsageError(
-                f"the recipe is for a model with {nodes} nodes, but this one has {found}"
-            )
+        level = str(step["level"])
+        check_node_count(step, len(base.model.scope.graph.node))
         if level not in LEVELS:
             raise ValueError(f"fusion must be {' or '.join(LEVELS)}, not {quote(level)}")
         change = self._change(base, optimised(case, base.model, LEVELS[level]), level)
@@ -188,8 +183,8 @@ class FusionRemedy:
 
     def _change(self, base: Change, model: ShapedModel, level: str) -> Change:
         step = {"level": level, "nodes": len(base.model.scope.graph.node)}
-        gone = _kinds(base.model) - _kinds(model)
-        return base.then(self.name, _words(gone), step, model=model)
+        removed = count_kinds(base.model) - count_kinds(model)
+        return base.then(self.name, _words(removed), step, model=model)
 
 
 def allowed_to_round(case: FixCase, judged: JudgedChange) -> JudgedChange:
@@ -218,17 +213,18 @@ def flagged(step: Step) -> bool:
     return step.get("lossy") is True
 
 
-def _kinds(model: ShapedModel) -> Counter[str]:
+def count_kinds(model: ShapedModel) -> Counter[str]:
     """Count the operators that run, by kind; operators that compute constants do not run."""
     scope = model.scope
     running = (node for node in scope.graph.node if not scope.are_const(node.output))
     return Counter(node.op_type for node in running)
 
 
-def _words(gone: Counter[str]) -> str:
+def _words(removed: Counter[str]) -> str:
     """Return a short description of the removed nodes."""
-    if not gone:
+    if not removed:
         return "nodes fused"
-    named = ", ".join(f"{number} {quote(kind)[1:-1]}" for kind, number in gone.most_common(_NAMED))
-    left = sum(gone.values()) - sum(number for _, number in gone.most_common(_NAMED))
-    return f"without {named}" + (f" and {counted(left, 'other')}" if left else "")
+    named = removed.most_common(_NAMED)
+    words = ", ".join(f"{number} {quote(kind)[1:-1]}" for kind, number in named)
+    left = removed.total() - sum(number for _, number in named)
+    return f"without {words}" + (f" and {counted(left, 'other')}" if left else "")

@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from qnnmem.errors import UsageError
-from qnnmem.fix.graph.fusion import ROUNDING, allowed_to_round, flagged, inlined
+from qnnmem.fix.graph.fusion import ROUNDING, allowed_to_round, count_kinds, flagged, inlined
 from qnnmem.fix.remedy import Change, FixBench, FixCase, JudgedChange, Step
 from qnnmem.fix.tiling.tiled_graph import TiledGraph
-from qnnmem.loader.onnx.graph import ONNX_DOMAINS, all_names, attribute, is_op
+from qnnmem.loader.onnx.graph import all_names, attribute, is_op, opset_of, unused_name
 from qnnmem.loader.onnx.passes.shape import ShapedModel
 from qnnmem.loader.onnx.tensor import OnnxType
 from qnnmem.text import counted, quote
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
     import onnx
 
     from qnnmem.htp.compile import CompileOptions
-    from qnnmem.loader.onnx.passes.shape import ShapedModel
     from qnnmem.targets.socs import Soc
 
 _EQUATION = re.compile(r"([A-Za-z]+)(?:,([A-Za-z]+))?(?:->([A-Za-z]*))?")
@@ -93,14 +92,14 @@ class _EinsumWriter:
         self, name: str, letters: str, wanted: str, sizes: dict[str, int]
     ) -> tuple[str, str]:
         """Sum an operand over its unwanted letters; return the name and letters of the result."""
-        axes = [at for at, letter in enumerate(letters) if letter not in wanted]
+        axes = [axis for axis, letter in enumerate(letters) if letter not in wanted]
         if not axes:
             return name, letters
         left = "".join(letter for letter in letters if letter in wanted)
         inputs = [name, self._numbers(axes)]
-        made = self._add("ReduceSum", inputs, [sizes[one] for one in left])
+        total = self._add("ReduceSum", inputs, [sizes[letter] for letter in left])
         self.nodes[-1].attribute.add(name="keepdims", type=2, i=0)
-        return made, left
+        return total, left
 
     def _multiplied(
         self,
@@ -110,20 +109,23 @@ class _EinsumWriter:
         sizes: dict[str, int],
         output: str,
     ) -> None:
+        """Write the product of two operands as one batched MatMul."""
         a, b = first[1], second[1]
-        many = "".join(one for one in a if one in b and one in result)
-        summed = "".join(one for one in a if one in b and one not in result)
-        rows = "".join(one for one in a if one not in b)
-        columns = "".join(one for one in b if one not in a)
-        counts = [math.prod(sizes[one] for one in some) for some in (many, rows, summed, columns)]
-        left = self._arranged(first[0], a, many + rows + summed, sizes)
-        right = self._arranged(second[0], b, many + summed + columns, sizes)
-        left = self._reshaped(left, [counts[0], counts[1], counts[2]])
-        right = self._reshaped(right, [counts[0], counts[2], counts[3]])
-        made = self._add("MatMul", [left, right], [counts[0], counts[1], counts[3]])
-        letters = many + rows + columns
-        made = self._reshaped(made, [sizes[one] for one in letters])
-        self._arranged(made, letters, result, sizes, output)
+        batch = "".join(letter for letter in a if letter in b and letter in result)
+        inner = "".join(letter for letter in a if letter in b and letter not in result)
+        rows = "".join(letter for letter in a if letter not in b)
+        columns = "".join(letter for letter in b if letter not in a)
+        b_size, r_size, i_size, c_size = (
+            math.prod(sizes[letter] for letter in group) for group in (batch, rows, inner, columns)
+        )
+        left = self._arranged(first[0], a, batch + rows + inner, sizes)
+        right = self._arranged(second[0], b, batch + inner + columns, sizes)
+        left = self._reshaped(left, [b_size, r_size, i_size])
+        right = self._reshaped(right, [b_size, i_size, c_size])
+        product = self._add("MatMul", [left, right], [b_size, r_size, c_size])
+        letters = batch + rows + columns
+        product = self._reshaped(product, [sizes[letter] for letter in letters])
+        self._arranged(product, letters, result, sizes, output)
 
     def _arranged(
         self, name: str, letters: str, wanted: str, sizes: dict[str, int], output: str = ""
@@ -131,11 +133,11 @@ class _EinsumWriter:
         """Transpose an operand to the wanted order of axes; return the name of the result."""
         if letters == wanted and not output:
             return name
-        shape = [sizes[one] for one in wanted]
-        made = self._add("Transpose", [name], shape, output)
-        order = [letters.index(one) for one in wanted]
+        shape = [sizes[letter] for letter in wanted]
+        transposed = self._add("Transpose", [name], shape, output)
+        order = [letters.index(letter) for letter in wanted]
         self.nodes[-1].attribute.add(name="perm", type=7, ints=order)
-        return made
+        return transposed
 
     def _reshaped(self, name: str, shape: Sequence[int]) -> str:
         return self._add("Reshape", [name, self._numbers(shape)], shape)
@@ -143,7 +145,7 @@ class _EinsumWriter:
     def _add(self, kind: str, inputs: list[str], shape: Sequence[int], output: str = "") -> str:
         import onnx
 
-        name = output or self._free(f"{self._base}/{kind}")
+        name = output or unused_name(f"{self._base}/{kind}", self._taken)
         self.nodes.append(onnx.NodeProto(op_type=kind, name=name, input=inputs, output=[name]))
         self.types[name] = OnnxType(self._elem, tuple(shape))
         return name
@@ -152,28 +154,21 @@ class _EinsumWriter:
         import numpy
         from onnx import numpy_helper
 
-        name = self._free(f"{self._base}/numbers")
+        name = unused_name(f"{self._base}/numbers", self._taken)
         self.constants.append(numpy_helper.from_array(numpy.array(values, numpy.int64), name))
-        return name
-
-    def _free(self, wish: str) -> str:
-        number = 1
-        while (name := f"{wish}{number}") in self._taken:
-            number += 1
-        self._taken.add(name)
         return name
 
 
 def _parts(node: onnx.NodeProto) -> list[str] | None:
     """Return the letters of each operand and the result; None if a term repeats a letter."""
-    found = attribute(node, "equation")
-    text = "" if found is None else found.s.decode("utf-8", "replace").replace(" ", "")
+    equation = attribute(node, "equation")
+    text = "" if equation is None else equation.s.decode("utf-8", "replace").replace(" ", "")
     match = _EQUATION.fullmatch(text)
     if match is None or len(node.input) != (1 if match[2] is None else 2):
         return None
     operands = [match[1], *([match[2]] if match[2] is not None else [])]
     letters = "".join(operands)
-    single = sorted(one for one in set(letters) if letters.count(one) == 1)
+    single = sorted(letter for letter in set(letters) if letters.count(letter) == 1)
     parts = [*operands, "".join(single) if match[3] is None else match[3]]
     if any(len(set(part)) < len(part) for part in parts) or set(parts[-1]) - set(letters):
         return None
@@ -230,8 +225,8 @@ def refused_by_htp(soc: Soc, options: CompileOptions) -> Refused:
         with TemporaryDirectory(".qnnmem") as folder:
             path = Path(folder, "asked.onnx")
             path.write_bytes(self_contained(model).SerializeToString())
-            found = compile_model(path, soc, options)
-        nodes = found.unsupported if isinstance(found, CompileFailure) else ()
+            compiled = compile_model(path, soc, options)
+        nodes = compiled.unsupported if isinstance(compiled, CompileFailure) else ()
         return {node.operator for node in nodes}
 
     return ask
@@ -254,7 +249,7 @@ class OperatorRemedy:
             may = replace(bench.case, allow=bench.case.allow | {ROUNDING})
             yield allowed_to_round(may, bench.judged(self._change(bench.case, base.change, kinds)))
 
-    def again(self, case: FixCase, base: Change, step: Step) -> Change:
+    def replay(self, case: FixCase, base: Change, step: Step) -> Change:
         """Return `base` with a recipe's operators replaced; raise UsageError for another model."""
         kinds = [str(kind) for kind in step["operators"]][:_MOST_KINDS]
         if not replaceable(base.model, kinds):
@@ -265,68 +260,53 @@ class OperatorRemedy:
     def _kinds(self, case: FixCase, model: ShapedModel) -> list[str]:
         """Return the operator kinds that are refused and have supported replacements."""
         refused = self.refused(model)
-        found: list[str] = []
+        supported: list[str] = []
         for kind in sorted(replaceable(model, refused))[:_MOST_KINDS]:
             chosen = [kind]
             bad = self._not_taken(_new_kinds(case, model, chosen), refused)
-            if bad and all(has_definition(model, one) for one in bad):
+            if bad and all(has_definition(model, other) for other in bad):
                 chosen += sorted(bad)
                 bad = self._not_taken(_new_kinds(case, model, chosen), refused)
-            found += [] if bad else chosen
-        return list(dict.fromkeys(found))
+            supported += [] if bad else chosen
+        return list(dict.fromkeys(supported))
 
     def _not_taken(self, kinds: Collection[str], refused: Collection[str]) -> set[str]:
         return {kind for kind in kinds if kind in refused or not self.takes(kind)}
 
     def _change(self, case: FixCase, base: Change, kinds: Sequence[str]) -> Change:
-        model = _apart(case, base.model, kinds)
+        model = _replaced(case, base.model, kinds)
         before, after = count_kinds(base.model), count_kinds(model)
-        gone = {kind: before[kind] for kind in before if kind not in after}
-        words = ", ".join(f"{n} {quote(kind)[1:-1]}" for kind, n in [*gone.items()][:_NAMED])
-        step = {"operators": list(kinds)}
-        return base.then(self.name, f"{words} replaced by other operators", step, model=model)
+        gone = [
+            f"{number} {quote(kind)[1:-1]}" for kind, number in before.items() if kind not in after
+        ]
+        words = f"{', '.join(gone[:_NAMED])} replaced by other operators"
+        return base.then(self.name, words, {"operators": list(kinds)}, model=model)
 
 
 def _new_kinds(case: FixCase, model: ShapedModel, kinds: Sequence[str]) -> set[str]:
-    before, after = count_kinds(model), count_kinds(_apart(case, model, kinds))
-    return {kind for kind, number in after.items() if number > before.get(kind, 0)}
+    """Return the operator kinds that the replacement of `kinds` adds to the model."""
+    return set(count_kinds(_replaced(case, model, kinds)) - count_kinds(model))
 
 
-def _apart(case: FixCase, model: ShapedModel, kinds: Sequence[str]) -> ShapedModel:
+def _replaced(case: FixCase, model: ShapedModel, kinds: Sequence[str]) -> ShapedModel:
     """Return the model with all operators of these kinds replaced."""
     model = without_einsum(model) if "Einsum" in kinds else model
     others = [kind for kind in kinds if kind != "Einsum"]
     return inlined(case, model, others) if others else model
 
 
-def count_kinds(model: ShapedModel) -> dict[str, int]:
-    """Count the operators that run, by kind."""
-    found: dict[str, int] = {}
-    scope = model.scope
-    for node in scope.graph.node:
-        if not scope.are_const(node.output):
-            found[node.op_type] = found.get(node.op_type, 0) + 1
-    return found
-
-
 def replaceable(model: ShapedModel, kinds: Collection[str]) -> set[str]:
     """Return those of the given operators that ONNX defines as functions of other operators."""
-    found = set()
-    for node in model.scope.graph.node:
-        ours = node.op_type in kinds and node.domain in ONNX_DOMAINS
-        if ours and (node.op_type == "Einsum" or has_definition(model, node.op_type)):
-            found.add(node.op_type)
-    return found
+    present = {node.op_type for node in model.scope.graph.node if is_op(node, *kinds)}
+    return {kind for kind in present if kind == "Einsum" or has_definition(model, kind)}
 
 
 def has_definition(model: ShapedModel, kind: str) -> bool:
     """Return True if the model's operator set defines this operator as a function."""
     import onnx
 
-    head = model.resolved.head
-    versions = [item.version for item in head.opset_import if item.domain in ONNX_DOMAINS]
     try:
-        schema = onnx.defs.get_schema(kind, min(versions, default=1), "")
+        schema = onnx.defs.get_schema(kind, opset_of(model.resolved.head), "")
     except onnx.defs.SchemaError:
         return False
     known: Any = schema  # onnx's type stubs lack these two attributes
@@ -335,13 +315,12 @@ def has_definition(model: ShapedModel, kind: str) -> bool:
 
 def about_operators(model: ShapedModel) -> str:
     """Return a sentence about operators that LPAI may not support, or ""."""
-    found = unknown_to_lpai(model)
-    if not found:
+    kinds = unknown_to_lpai(model)
+    if not kinds:
         return ""
-    named = ", ".join(quote(kind)[1:-1] for kind in sorted(found)[:_NAMED])
-    more = len(found) - _NAMED
-    rest = f" and {counted(more, 'other')}" if more > 0 else ""
-    known = sorted(replaceable(model, found))
-    listed = ", ".join(known[:_NAMED])
-    cure = f"; ONNX defines {listed} as functions of other ops" if known else ""
+    named = ", ".join(quote(kind)[1:-1] for kind in sorted(kinds)[:_NAMED])
+    left = len(kinds) - _NAMED
+    rest = f" and {counted(left, 'other')}" if left > 0 else ""
+    defined = ", ".join(sorted(replaceable(model, kinds))[:_NAMED])
+    cure = f"; ONNX defines {defined} as functions of other ops" if defined else ""
     return f"public LPAI documents do not mention {named}{rest}{cure}"

@@ -19,16 +19,22 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from qnnmem.errors import UsageError
-from qnnmem.fix.graph.plan_settings import flag
-from qnnmem.fix.remedy import Change, FixBench, FixCase, JudgedChange, Step
+from qnnmem.fix.remedy import (
+    Change,
+    FixBench,
+    FixCase,
+    JudgedChange,
+    Step,
+    check_node_count,
+    recipe_flag,
+)
 from qnnmem.fix.tiling.bands import Bander
 from qnnmem.fix.tiling.cost import RegionCosts
 from qnnmem.fix.tiling.needed_rows import NodeFacts, multiply_adds, rows_of
 from qnnmem.fix.tiling.tiled_graph import TiledGraph
-from qnnmem.fix.tiling.tiling_remedy import count
 from qnnmem.ir import Model, Op
 from qnnmem.ir.lifetime import Lifetime, Role, lifetimes
-from qnnmem.loader.onnx.graph import ONNX_DOMAINS, all_names, bodies
+from qnnmem.loader.onnx.graph import ONNX_DOMAINS, all_names, bodies, unused_name
 from qnnmem.loader.onnx.passes.build import ELEMENTWISE, build
 from qnnmem.loader.onnx.scope import is_deterministic
 from qnnmem.planner.pools import PoolOptions
@@ -62,11 +68,11 @@ class SteppedGraph:
     @cached_property
     def users(self) -> dict[int, list[int]]:
         """Positions of the ops that each node belongs to, by position of the node."""
-        found: dict[int, list[int]] = {}
-        for at, op in enumerate(self.model.ops):
+        users: dict[int, list[int]] = {}
+        for index, op in enumerate(self.model.ops):
             for source in op.sources:
-                found.setdefault(source, []).append(at)
-        return found
+                users.setdefault(source, []).append(index)
+        return users
 
     @property
     def nodes(self) -> Sequence[onnx.NodeProto]:
@@ -76,18 +82,18 @@ class SteppedGraph:
     @property
     def is_whole(self) -> bool:
         """True if every node that runs belongs to an op."""
-        return all(at in self.users for at in range(len(self.graph.fixed), len(self.nodes)))
+        return self.users.keys() >= set(range(len(self.graph.fixed), len(self.nodes)))
 
 
 def recomputed(graph: SteppedGraph, recomputation: Recomputation) -> SteppedGraph:
     """Return the graph with the recomputation written into it."""
     writer = _RecomputeWriter(graph, recomputation)
-    for at, op in enumerate(graph.model.ops):
-        if at == recomputation.before:
+    for index, op in enumerate(graph.model.ops):
+        if index == recomputation.before:
             writer.repeat()
-        writer.emit(at, op)
-    made = graph.graph.with_nodes(tuple(writer.written), writer.types, ())
-    return SteppedGraph(TiledGraph.of(made))
+        writer.emit(index, op)
+    model = graph.graph.with_nodes(tuple(writer.written), writer.types, ())
+    return SteppedGraph(TiledGraph.of(model))
 
 
 @dataclass
@@ -105,19 +111,19 @@ class _RecomputeWriter:
         self._fixed = len(self.graph.graph.fixed)
         self._done: set[int] = set()
         self._new: dict[str, str] = {}  # new names of recomputed tensors
-        outputs = (self.graph.model.ops[at].outputs for at in self.recomputation.ops)
+        outputs = (self.graph.model.ops[index].outputs for index in self.recomputation.ops)
         self._again = {name for names in outputs for name in names}
 
     def repeat(self) -> None:
         """Write copies of all recomputed ops in their order."""
-        sources = {at for op in self.recomputation.ops for at in self.graph.model.ops[op].sources}
-        for at in sorted(sources):
-            if at >= self._fixed:
-                self._copy(at, self._new)
+        ops = (self.graph.model.ops[index] for index in self.recomputation.ops)
+        for source in sorted({source for op in ops for source in op.sources}):
+            if source >= self._fixed:
+                self._copy(source, self._new)
 
-    def emit(self, at: int, op: Op) -> None:
+    def emit(self, index: int, op: Op) -> None:
         """Write the nodes of an op; nodes after the recomputation read the copies."""
-        if at < self.recomputation.before or self._again.isdisjoint(op.inputs):
+        if index < self.recomputation.before or self._again.isdisjoint(op.inputs):
             for source in op.sources:
                 self._once(source)
             return
@@ -138,7 +144,7 @@ class _RecomputeWriter:
             self.written.append(self.graph.nodes[source])
 
     def _copy(self, source: int, names: dict[str, str]) -> None:
-        """Write a copy of a node; `names` renames its inputs, and gets its new output names."""
+        """Write a copy of a node; rename its inputs by `names`, and add its new output names."""
         node = self.graph.nodes[source]
         inputs = [names.get(name, name) for name in node.input]
         outputs = [self._free(name) if name else "" for name in node.output]
@@ -150,22 +156,17 @@ class _RecomputeWriter:
     ) -> None:
         import onnx
 
-        made = onnx.NodeProto()
-        made.CopyFrom(node)
-        made.name = name or node.name
-        del made.input[:], made.output[:]
-        made.input.extend(inputs)
-        made.output.extend(outputs)
-        self.written.append(made)
+        copy = onnx.NodeProto()
+        copy.CopyFrom(node)
+        copy.name = name or node.name
+        copy.input[:], copy.output[:] = inputs, outputs
+        self.written.append(copy)
 
-    def _free(self, wish: str) -> str:
+    def _free(self, original: str) -> str:
         """Return an unused name for a copy of a tensor, and record the tensor's type for it."""
-        number = 1
-        while (name := f"{wish}/again{number}") in self._taken:
-            number += 1
-        self._taken.add(name)
-        if wish in self.graph.graph.types:
-            self.types[name] = self.graph.graph.types[wish]
+        name = unused_name(f"{original}/again", self._taken)
+        if original in self.graph.graph.types:
+            self.types[name] = self.graph.graph.types[original]
         return name
 
 
@@ -205,38 +206,37 @@ class RecomputeRemedy:
             search = _RecomputeSearch(graph, start.pool_options)
             if limit is not None and search.score[0] <= limit:
                 break
-            found = search.best()
-            if found is None:
+            recomputation = search.best()
+            if recomputation is None:
                 break
-            done.append(_as_json(graph, found))
-            work += sum(search.work(at) for at in found.ops)
-            graph = recomputed(graph, found)
+            done.append(_as_json(graph, recomputation))
+            work += sum(map(search.work, recomputation.ops))
+            graph = recomputed(graph, recomputation)
         if done:
             yield bench.judged(self._change(start, graph, done, work))
 
-    def again(self, case: FixCase, base: Change, step: Step) -> Change:
+    def replay(self, case: FixCase, base: Change, step: Step) -> Change:
         """Return `base` with a recipe's recomputations; fail if the recipe is for another model."""
         graph = SteppedGraph(TiledGraph.of(base.model))
-        nodes = count(step["nodes"])
-        if len(graph.graph.nodes) != nodes or not graph.is_whole:
-            found = len(graph.graph.nodes)
+        check_node_count(step, len(graph.graph.nodes))
+        if not graph.is_whole:
             raise UsageError(
-                f"the recipe is for a model with {nodes} nodes, but this one has {found}"
+                "the recipe recomputes ops, but this model has nodes that belong to no op"
             )
         done, work = list(step["redos"])[:_MOST_RECOMPUTED], 0
-        for one in done:
-            recomputation = _read_recomputation(graph, one)
+        for values in done:
+            recomputation = _read_recomputation(graph, values)
             search = _RecomputeSearch(graph, base.pool_options)
-            work += sum(search.work(at) for at in recomputation.ops)
+            work += sum(map(search.work, recomputation.ops))
             graph = recomputed(graph, recomputation)
-        options = replace(base.pool_options, inplace=flag(step["inplace"]))
+        options = replace(base.pool_options, inplace=recipe_flag(step["inplace"]))
         return replace(self._change(base, graph, done, work), options=options)
 
     def _change(
         self, base: Change, graph: SteppedGraph, done: list[dict[str, Any]], work: int
     ) -> Change:
         before = TiledGraph.of(base.model)
-        ops = sum(len(one["ops"]) for one in done)
+        ops = sum(len(values["ops"]) for values in done)
         step = {
             "nodes": len(before.nodes),
             "redos": done,
@@ -258,7 +258,7 @@ class _RecomputeSearch:
     def __init__(self, graph: SteppedGraph, options: PoolOptions) -> None:
         self.graph, self.options = graph, options
         self.model = graph.model
-        self._maker = {name: at for at, op in enumerate(self.model.ops) for name in op.outputs}
+        self._maker = {name: i for i, op in enumerate(self.model.ops) for name in op.outputs}
 
     @cached_property
     def _alive(self) -> list[int]:
@@ -273,18 +273,17 @@ class _RecomputeSearch:
     @cached_property
     def _lives(self) -> dict[str, Lifetime]:
         """Lifetime of each tensor, by tensor name."""
-        options = self.options
-        found = lifetimes(self.model, bits=options.bits, inplace=options.inplace)
-        return {name: life for life in found for name in (life.name, *life.aliases)}
+        lives = lifetimes(self.model, bits=self.options.bits, inplace=self.options.inplace)
+        return {name: life for life in lives for name in (life.name, *life.aliases)}
 
     def best(self) -> Recomputation | None:
         """Return the recomputation that lowers the score most at the peak; None if none does."""
-        least, found = self.score, None
+        least, best = self.score, None
         for recomputation in self._possible():
             score = _RecomputeSearch(recomputed(self.graph, recomputation), self.options).score
             if score < least:
-                least, found = score, recomputation
-        return found
+                least, best = score, recomputation
+        return best
 
     def _possible(self) -> Iterator[Recomputation]:
         hot = self._alive.index(self.score[0])
@@ -293,7 +292,7 @@ class _RecomputeSearch:
         busy = {*self.model.ops[hot].inputs, *self.model.ops[hot].outputs}
         lives = {life.name: life for life in self._lives.values() if life.live.covers(hot)}
         tried = 0
-        for life in sorted(lives.values(), key=lambda one: (-one.size, one.name)):
+        for life in sorted(lives.values(), key=lambda life: (-life.size, life.name)):
             names = {life.name, *life.aliases}
             if life.roles != {Role.TEMPORARY} or not busy.isdisjoint(names):
                 continue
@@ -307,11 +306,11 @@ class _RecomputeSearch:
     def _recomputation(self, life: Lifetime, names: set[str], hot: int) -> Recomputation | None:
         """Return the recomputation of a tensor for all later readers; None if not worthwhile."""
         late = [
-            (at, name)
-            for at, op in enumerate(self.model.ops)
-            if at > hot
+            (reader, name)
+            for reader, op in enumerate(self.model.ops)
+            if reader > hot
             for name in op.inputs
-            if name in names and self._maker.get(name, at) < hot
+            if name in names and self._maker.get(name, reader) < hot
         ]
         if not late:
             return None
@@ -324,30 +323,30 @@ class _RecomputeSearch:
 
     def _cost(self, name: str, hot: int, own: set[str], ops: set[int], depth: int = 0) -> float:
         """Return the extra bytes that recomputing a tensor keeps live; add its ops to `ops`."""
-        at = self._maker.get(name)
-        if at is None or depth >= _MOST_OPS or not self.is_cheap(at):
+        maker = self._maker.get(name)
+        if maker is None or depth >= _MOST_OPS or not self.is_cheap(maker):
             return math.inf
-        if at in ops:
+        if maker in ops:
             return 0
-        total, chosen = 0.0, {at}
-        for source in self.model.ops[at].inputs:
+        total, chosen = 0.0, {maker}
+        for source in self.model.ops[maker].inputs:
             life = self._lives.get(source)
             if life is None:
                 continue  # a constant or a state
             if source not in own and life.live.covers(hot):
                 continue  # live at the peak anyway
-            kept = math.inf if source in own else float(life.size)
+            keeping = math.inf if source in own else float(life.size)
             inner: set[int] = set()
-            made = self._cost(source, hot, own, inner, depth + 1)
-            if made < kept:
+            recomputing = self._cost(source, hot, own, inner, depth + 1)
+            if recomputing < keeping:
                 chosen |= inner
-            total += min(made, kept)
+            total += min(recomputing, keeping)
         ops |= chosen
         return total
 
-    def is_cheap(self, at: int) -> bool:
+    def is_cheap(self, index: int) -> bool:
         """Return True if an op is cheap enough to recompute."""
-        op = self.model.ops[at]
+        op = self.model.ops[index]
         nodes = [self.graph.nodes[source] for source in op.sources]
         if op.bodies or not op.inputs or not all(map(is_deterministic, nodes)):
             return False
@@ -356,15 +355,15 @@ class _RecomputeSearch:
         kinds = {node.op_type for node in nodes}
         if kinds <= _LIGHT:
             return True
-        return kinds <= _LIGHT | _MULTIPLYING and self.work(at) <= _MOST_MACS * self._macs
+        return kinds <= _LIGHT | _MULTIPLYING and self.work(index) <= _MOST_MACS * self._macs
 
     @cached_property
     def _macs(self) -> int:
         return Bander(self.graph.graph).macs()
 
-    def work(self, at: int) -> int:
+    def work(self, index: int) -> int:
         """Return the multiply-adds of an op; ops without multiplications count one per element."""
-        return sum(self._node_work(source) for source in self.model.ops[at].sources)
+        return sum(map(self._node_work, self.model.ops[index].sources))
 
     def _node_work(self, source: int) -> int:
         facts = NodeFacts(self.graph.graph, self.graph.nodes[source], -2)
@@ -376,19 +375,19 @@ def _as_json(graph: SteppedGraph, recomputation: Recomputation) -> dict[str, Any
     """Return a recomputation as JSON values; output names identify the ops."""
     ops = graph.model.ops
     return {
-        "ops": [ops[at].outputs[0] for at in recomputation.ops],
+        "ops": [ops[index].outputs[0] for index in recomputation.ops],
         "before": ops[recomputation.before].outputs[0],
     }
 
 
 def _read_recomputation(graph: SteppedGraph, values: Mapping[str, Any]) -> Recomputation:
     """Read a recomputation from a recipe; raise UsageError if the model differs."""
-    place = {op.outputs[0]: at for at, op in enumerate(graph.model.ops) if op.outputs}
+    makers = {op.outputs[0]: index for index, op in enumerate(graph.model.ops) if op.outputs}
     names = [*map(str, values["ops"]), str(values["before"])]
-    unknown = next((name for name in names if name not in place), None)
+    unknown = next((name for name in names if name not in makers), None)
     if unknown is not None:
         raise UsageError(f"the recipe is for another model: no op produces {quote(unknown)}")
-    *ops, before = (place[name] for name in names)
+    *ops, before = (makers[name] for name in names)
     if not ops or len(ops) > _MOST_OPS or max(ops) >= before:
         raise UsageError(
             "the recipe recomputes no ops, too many ops, or an op before its first run"

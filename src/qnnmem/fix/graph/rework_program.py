@@ -6,12 +6,11 @@ Models are untrusted: a crash, a hang or an out-of-memory error ends only this l
 from __future__ import annotations
 
 import sys
-from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, ClassVar
 
 from qnnmem.child import serve
-from qnnmem.quiet_onnxruntime import exact_session, import_onnxruntime
+from qnnmem.loader.onnx.graph import is_op, opset_of
+from qnnmem.quiet_onnxruntime import optimised_model
 from qnnmem.wire import Done, WireMessage
 
 if TYPE_CHECKING:
@@ -39,22 +38,9 @@ class InlineOps(WireMessage, frozen=True):
 def optimise(without: list[str], blob: bytes) -> bytes:
     """Return the model after the optimiser's first level, which adds only standard ops."""
     try:
-        return _optimised(without, blob)
+        return optimised_model(blob, without=without)
     except Exception:  # onnxruntime's exceptions have no common base class
-        return _optimised([*without, _OVERZEALOUS], blob)
-
-
-def _optimised(without: list[str], blob: bytes) -> bytes:
-    level = import_onnxruntime().GraphOptimizationLevel.ORT_ENABLE_BASIC
-    with TemporaryDirectory() as folder:
-        target = Path(folder, "optimised.onnx")
-        exact_session(
-            blob,
-            without=without,
-            graph_optimization_level=level,
-            optimized_model_filepath=str(target),
-        )
-        return target.read_bytes()
+        return optimised_model(blob, without=[*without, _OVERZEALOUS])
 
 
 def inline(kinds: list[str], blob: bytes) -> bytes:
@@ -68,30 +54,29 @@ def inline(kinds: list[str], blob: bytes) -> bytes:
     for tensor in model.graph.initializer:  # the inliner knows only the types of inputs
         info = onnx.helper.make_tensor_value_info(tensor.name, tensor.data_type, tensor.dims)
         model.graph.input.append(info)
-    _say_defaults(model, kinds)
-    wanted = [("", kind) for kind in kinds]
-    made = inline_selected_functions(model, wanted, inline_schema_functions=True)
-    made = onnx.shape_inference.infer_shapes(made)
-    _cast_plainly(made.graph)
-    del made.graph.input[inputs:]
-    _share_outputs(model, made)
-    return bytes(made.SerializeToString())
+    _write_defaults(model, kinds)
+    functions = [("", kind) for kind in kinds]
+    inlined = inline_selected_functions(model, functions, inline_schema_functions=True)
+    inlined = onnx.shape_inference.infer_shapes(inlined)
+    _replace_cast_like(inlined.graph)
+    del inlined.graph.input[inputs:]
+    _check_outputs(model, inlined)
+    return bytes(inlined.SerializeToString())
 
 
-def _say_defaults(model: onnx.ModelProto, kinds: list[str]) -> None:
+def _write_defaults(model: onnx.ModelProto, kinds: list[str]) -> None:
     """Write default attributes into the nodes, because the inliner drops them."""
     import onnx
 
-    version = min((one.version for one in model.opset_import if not one.domain), default=1)
     for node in model.graph.node:
-        if node.op_type in kinds and node.domain in ("", "ai.onnx"):
-            said = {one.name for one in node.attribute}
-            known = onnx.defs.get_schema(node.op_type, version, "").attributes
-            defaults = (one.default_value for name, one in known.items() if name not in said)
-            node.attribute.extend(one for one in defaults if one.type)
+        if is_op(node, *kinds):
+            present = {item.name for item in node.attribute}
+            known = onnx.defs.get_schema(node.op_type, opset_of(model), "").attributes
+            defaults = (item.default_value for name, item in known.items() if name not in present)
+            node.attribute.extend(item for item in defaults if item.type)
 
 
-def _cast_plainly(graph: onnx.GraphProto) -> None:
+def _replace_cast_like(graph: onnx.GraphProto) -> None:
     """Replace each CastLike by a Cast with an explicit type."""
     import onnx
 
@@ -104,9 +89,9 @@ def _cast_plainly(graph: onnx.GraphProto) -> None:
             node.attribute.add(name="to", type=onnx.AttributeProto.INT, i=kind)
 
 
-def _share_outputs(before: onnx.ModelProto, after: onnx.ModelProto) -> None:
+def _check_outputs(before: onnx.ModelProto, after: onnx.ModelProto) -> None:
     """Raise ValueError if the outputs of the rewritten model differ from the original's."""
-    names = [[item.name for item in one.graph.output] for one in (before, after)]
+    names = [[item.name for item in model.graph.output] for model in (before, after)]
     if names[0] != names[1]:
         raise ValueError("the outputs of the rewritten model differ from the original outputs")
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from qnnmem.errors import UsageError
-from qnnmem.text import quote
+from qnnmem.text import by_sizes, quote
 
 Shape = tuple[int, ...]
 _MOST_SETS = 16
@@ -17,24 +17,23 @@ _MOST_SETS = 16
 
 def shape_sets(given: Iterable[tuple[str, Shape]]) -> tuple[dict[str, Shape], ...]:
     """Return the input shapes of each graph; a shape given only once applies to all graphs."""
-    found: dict[str, list[Shape]] = {}
+    by_name: dict[str, list[Shape]] = {}
     for name, shape in given:
-        found.setdefault(name, []).append(shape)
-    counts = {len(shapes) for shapes in found.values()} - {1}
+        by_name.setdefault(name, []).append(shape)
+    counts = {len(shapes) for shapes in by_name.values()} - {1}
     if len(counts) > 1:
-        few, many = sorted(counts)[0], sorted(counts)[-1]
         raise UsageError(
-            f"one tensor has {many} shapes but another has {few}; give each tensor either "
-            "one shape or one shape per graph"
+            f"one tensor has {max(counts)} shapes but another has {min(counts)}; give each tensor "
+            "either one shape or one shape per graph"
         )
     graphs = max(counts, default=1)
     if graphs > _MOST_SETS:
         raise UsageError(f"{graphs} shapes per tensor are over the limit of {_MOST_SETS} graphs")
     sets = [
-        {name: shapes[at if len(shapes) > 1 else 0] for name, shapes in found.items()}
-        for at in range(graphs)
+        {name: shapes[graph if len(shapes) > 1 else 0] for name, shapes in by_name.items()}
+        for graph in range(graphs)
     ]
-    repeated = next((one for at, one in enumerate(sets) if one in sets[:at]), None)
+    repeated = next((shapes for i, shapes in enumerate(sets) if shapes in sets[:i]), None)
     if repeated is not None:
         name = next(iter(repeated))
         raise UsageError(
@@ -46,5 +45,5 @@ def shape_sets(given: Iterable[tuple[str, Shape]]) -> tuple[dict[str, Shape], ..
 
 def set_names(sets: Sequence[Mapping[str, Shape]]) -> list[str]:
     """Return a name for each set, made from the shapes that differ between sets."""
-    several = [name for name in sets[0] if len({one[name] for one in sets}) > 1]
-    return ["_".join("x".join(map(str, one[name])) for name in several) for one in sets]
+    several = [name for name in sets[0] if len({shapes[name] for shapes in sets}) > 1]
+    return ["_".join(by_sizes(shapes[name], "") for name in several) for shapes in sets]

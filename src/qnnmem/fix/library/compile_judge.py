@@ -6,7 +6,7 @@ placed first-fit in load order, as the library does.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from qnnmem.cache import ResultCache
@@ -21,6 +21,7 @@ from qnnmem.fix.library.trials import (
     library_need,
 )
 from qnnmem.fix.parts.deployment import Arrangement, chosen, deployments
+from qnnmem.fix.parts.partition import Partition
 from qnnmem.fix.remedy import Change, FixBench, FixCase, Need, self_contained
 from qnnmem.htp.first_fit import place
 from qnnmem.htp.fit import Fit
@@ -57,8 +58,8 @@ class CompileJudge:
 
     def __call__(self, change: Change) -> Need:
         """Return the memory that the change needs."""
-        found = self.trials_of(change)
-        needs = [self._need(trial) for trial in found]
+        trials = self.trials_of(change)
+        needs = [self._need(trial) for trial in trials]
         worst = max(needs, key=lambda need: need.rank)
         answers = {need.fits for need in needs}
         fits = False if False in answers else None if None in answers else True
@@ -67,27 +68,26 @@ class CompileJudge:
         self._pool = self._pool or next(iter(worst.over), "")
         need = replace(worst, fits=fits)
         if fits and change.parts is not None:
-            need = self._of_chain(change, found, need)
+            need = self._of_chain(change.parts, change, trials, need)
         return self._together(change, need) if need.fits and self.others else need
 
-    def _of_chain(self, change: Change, found: Sequence[LibraryTrial], worst: Need) -> Need:
+    def _of_chain(
+        self, cut: Partition, change: Change, trials: Sequence[LibraryTrial], worst: Need
+    ) -> Need:
         """Return the combined need of all parts, loaded together or in turn."""
-        parts = change.parts
-        if parts is None:
-            return worst
-        pairs = zip(parts.parts, found, strict=True)
-        needs = [library_need(parts.sequence, part, trial) for part, trial in pairs]
-        ways = deployments(parts.sequence, parts.parts, needs, self._plain_weights(change))
+        pairs = zip(cut.parts, trials, strict=True)
+        needs = [library_need(cut.sequence, part, trial) for part, trial in pairs]
+        options = deployments(cut.sequence, cut.parts, needs, self._plain_weights(change))
         if change.rounds:
-            in_turn = sum(name.startswith("part") for name in change.rounds[0]) < len(found)
-            ways = tuple(one for one in ways if (one.arrangement is IN_TURN) is in_turn)
+            in_turn = sum(name.startswith("part") for name in change.rounds[0]) < len(trials)
+            options = tuple(o for o in options if (o.arrangement is IN_TURN) is in_turn)
         limits = {pool: limit.value for pool, limit in self.trials.budgets.items()}
-        best = chosen(ways, limits)
+        best = chosen(options, limits)
         over = best.over(limits)
         pool = next(iter(over), self._pool)
-        why = ""
+        reason = ""
         if over:
-            why = f"the parts together exceed the {NOUNS[pool]} by {counted(over[pool], 'byte')}"
+            reason = f"the parts together exceed the {NOUNS[pool]} by {counted(over[pool], 'byte')}"
         return replace(
             worst,
             size=best.pools.get(pool, worst.size),
@@ -96,7 +96,7 @@ class CompileJudge:
             over=tuple(over),
             limit=limits.get(pool, worst.limit),
             what=NOUNS.get(pool, worst.what),
-            why=why,
+            why=reason,
             total=best.total,
             pools={pool: (best.pools[pool], most) for pool, most in limits.items()},
             deployment=best,
@@ -134,17 +134,17 @@ class CompileJudge:
 
     def residents(self, change: Change) -> dict[str, Resident]:
         """Return all contexts by name: the resident contexts, and the model or its parts."""
-        found = self.trials_of(change)
-        names = [MODEL] if change.parts is None else [f"part{n + 1}" for n in range(len(found))]
-        own = (trial.resident(name) for name, trial in zip(names, found, strict=True))
-        return {one.name: one for one in (*self.others, *own) if one is not None}
+        trials = self.trials_of(change)
+        names = [MODEL] if change.parts is None else [f"part{n + 1}" for n in range(len(trials))]
+        own = (trial.resident(name) for name, trial in zip(names, trials, strict=True))
+        return {context.name: context for context in (*self.others, *own) if context is not None}
 
     def placements(self, change: Change) -> tuple[tuple[tuple[str, ...], Placement], ...]:
         """Return, for each round, its contexts and their placement in process domains."""
-        known = self.residents(change)
-        rounds = change.rounds or (tuple(known),)
+        contexts = self.residents(change)
+        rounds = change.rounds or (tuple(contexts),)
         return tuple(
-            (names, place([known[name].size for name in names], self.domain_bytes))
+            (names, place([contexts[name].size for name in names], self.domain_bytes))
             for names in rounds
         )
 
@@ -161,68 +161,69 @@ class CompileJudge:
         size = None
         if check is not None and check.need is not None:
             size = (check.need.low if check.fits is False else check.need.high).value
-        what = "bytes" if check is None else NOUNS[check.pool]
+        noun = "bytes" if check is None else NOUNS[check.pool]
         if check is not None and check.pool == "vtcm" and check.refused:
-            what = "one op in VTCM"  # not the VTCM that a whole graph uses
+            noun = "one op in VTCM"  # not the VTCM that a whole graph uses
         return Need(
             size,
             fit.fits,
             missing,
             tuple(check.pool for check in broken),
             None if check is None or check.limit is None else check.limit.value,
-            what,
-            _said_here(fit.why, self.case.allow),
+            noun,
+            _with_operators_advice(fit.why, self.case.allow),
             total=trial.needs.get("ram"),
         )
 
     def _deciding(self, fit: Fit, broken: Sequence[FitCheck]) -> FitCheck | None:
         if broken and self._pool not in {check.pool for check in broken}:
             return fit.worst
-        mine = next((check for check in fit.checks if check.pool == self._pool), None)
-        return mine or fit.beside_vtcm
+        check = next((check for check in fit.checks if check.pool == self._pool), None)
+        return check or fit.beside_vtcm
 
     def _together(self, change: Change, alone: Need) -> Need:
         """Return the need of the largest round; a round is a set of contexts loaded together."""
-        known = self.residents(change)
-        needs = (self._of_round(names, made, known) for names, made in self.placements(change))
+        contexts = self.residents(change)
+        needs = (
+            self._of_round([contexts[name].size for name in names], placement)
+            for names, placement in self.placements(change)
+        )
         worst = max(needs, key=lambda need: need.rank)
         return replace(worst, total=alone.total, deployment=alone.deployment)
 
-    def _of_round(
-        self, names: Sequence[str], made: Placement, known: Mapping[str, Resident]
-    ) -> Need:
+    def _of_round(self, sizes: Sequence[int], placement: Placement) -> Need:
         budget = self.domain_bytes
-        sizes = [known[name].size for name in names]
-        spare = made.domains[DOMAINS.value :]
-        lost = sum(domain.used for domain in spare) + sum(sizes[at] for at in made.too_large)
-        why = ""
-        if lost:
-            count = len(made.domains) + len(made.too_large)
-            why = (
-                f"{counted(len(names), 'context')} together need {count} process domains "
+        beyond = placement.domains[DOMAINS.value :]
+        missing = sum(domain.used for domain in beyond)
+        missing += sum(sizes[index] for index in placement.too_large)
+        reason = ""
+        if missing:
+            count = len(placement.domains) + len(placement.too_large)
+            reason = (
+                f"{counted(len(sizes), 'context')} together need {count} process domains "
                 f"of {budget:,} bytes, but a process has {DOMAINS.value}"
             )
         return Need(
             sum(sizes),
-            made.fits,
-            lost,
-            ("pd",) if lost else (),
+            placement.fits,
+            missing,
+            ("pd",) if missing else (),
             budget * DOMAINS.value,
             TOGETHER,
-            why,
+            reason,
         )
 
 
-def _said_here(why: Words, allowed: frozenset[str]) -> Words:
+def _with_operators_advice(reason: Words, allowed: frozenset[str]) -> Words:
     """Return a failure's reason, suggesting `--allow operators` instead of `--partition`."""
-    parts = (why,) if isinstance(why, str) else tuple(why)
-    at = next((at for at, part in enumerate(parts) if part == Setting("partition")), None)
-    if at is None:
-        return why
+    parts = (reason,) if isinstance(reason, str) else tuple(reason)
+    if Setting("partition") not in parts:
+        return reason
+    before = parts[: parts.index(Setting("partition"))]
     if "operators" in allowed:
-        return (*parts[:at], "ONNX does not define it as a function of other ops")
+        return (*before, "ONNX does not define it as a function of other ops")
     rest = " expands operators that ONNX defines as functions of other operators"
-    return (*parts[:at], Setting("allow", "operators"), rest)
+    return (*before, Setting("allow", "operators"), rest)
 
 
 class HtpBench(CaseBench):

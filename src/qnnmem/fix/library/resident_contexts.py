@@ -22,32 +22,31 @@ from qnnmem.text import quote
 
 def read_resident_contexts(paths: Sequence[Path], soc: Soc, worker: Worker) -> tuple[Resident, ...]:
     """Return the resident size of each context file; a file that is given twice counts twice."""
-    found: list[Resident] = []
+    contexts: list[Resident] = []
     for path in paths:
-        same = sum(one == path for one in paths[: len(found)])
+        same = paths[: len(contexts)].count(path)
         # Add a dot to names without a suffix, because such names belong to the model and its parts.
         name = str(path) if path.suffix else f"{path}."
         name = f"{name} ({same + 1})" if same else name
-        found.append(replace(_read(path, soc, worker), name=name))
-    return tuple(found)
+        contexts.append(replace(_read(path, soc, worker), name=name))
+    return tuple(contexts)
 
 
 def _read(path: Path, soc: Soc, worker: Worker) -> Resident:
     try:
-        known = resident(str(path), stored_bill(path, soc))
+        context = resident(str(path), stored_bill(path, soc))
     except NotCompiled as exc:
         raise LoadError(path, "is a model, not a context binary; prepare it first") from exc
-    if known is None:
+    if context is None:
         raise CannotTell(f"{path} does not state the sizes that determine its process domain")
     if path.suffix.lower() == ".onnx":  # the binary is embedded, or a file next to the model
-        return known
+        return context
     estimate = last_estimate(load_binaries(worker, [path], soc.model_id).log)
     if estimate is None or estimate.total is None:
-        return known
-    said = Sourced(
-        estimate.total, Origin.MEASURED, ("the library's estimate when it loaded the context")
-    )
-    return replace(known, need=SizeRange(said, said))
+        return context
+    source = "the library's estimate when it loaded the context"
+    total = Sourced(estimate.total, Origin.MEASURED, source)
+    return replace(context, need=SizeRange(total, total))
 
 
 _MOST_NAMES = 1000
@@ -64,40 +63,40 @@ class PlacementRemedy:
         own = htp_bench(bench)
         if base.need.what != TOGETHER or base.change.parts is not None:
             return
-        known = own.library.residents(base.change)
-        order = ordered(list(known.values()), own.library.domain_bytes)
-        yield own.judged(self._made(base.change, (order,), "another load order"))
-        rounds = in_turn(own.library, known[MODEL])
+        contexts = own.library.residents(base.change)
+        order = ordered(list(contexts.values()), own.library.domain_bytes)
+        yield own.judged(self._with_rounds(base.change, (order,), "another load order"))
+        rounds = in_turn(own.library, contexts[MODEL])
         if rounds is None:
             own.obstacles.append("the other contexts do not fit even without the model")
             return
-        away = [quote(name) for name in rounds[0] if name not in rounds[1]]
-        words = f"{', '.join(away)} freed while the model is loaded"
-        yield own.judged(self._made(base.change, rounds, words))
+        freed = [quote(name) for name in rounds[0] if name not in rounds[1]]
+        words = f"{', '.join(freed)} freed while the model is loaded"
+        yield own.judged(self._with_rounds(base.change, rounds, words))
 
-    def again(self, case: FixCase, base: Change, step: Step) -> Change:
+    def replay(self, case: FixCase, base: Change, step: Step) -> Change:
         """Return `base` with a recipe's load order; the judge checks that the contexts exist."""
-        return self._made(base, read_rounds(step["rounds"]), "load order as in the recipe")
+        return self._with_rounds(base, read_rounds(step["rounds"]), "load order as in the recipe")
 
-    def _made(self, base: Change, rounds: Rounds, words: str) -> Change:
+    def _with_rounds(self, base: Change, rounds: Rounds, words: str) -> Change:
         step = {"rounds": [list(names) for names in rounds]}
         return base.then(self.name, words, step, rounds=rounds)
 
 
 def ordered(residents: list[Resident], budget: int) -> tuple[str, ...]:
     """Return context names in the load order that needs the fewest process domains."""
-    found = best_order([one.size for one in residents], budget)
-    return tuple(residents[at].name for at in found.order)
+    best = best_order([resident.size for resident in residents], budget)
+    return tuple(residents[index].name for index in best.order)
 
 
 def in_turn(judge: CompileJudge, model: Resident) -> Rounds | None:
     """Return two rounds: all other contexts, then the model and as many of them as fit; or None."""
-    budget, others = judge.domain_bytes, sorted(judge.others, key=lambda one: one.size)
-    if not best_order([one.size for one in others], budget).fits:
+    budget, others = judge.domain_bytes, sorted(judge.others, key=lambda context: context.size)
+    if not best_order([context.size for context in others], budget).fits:
         return None
-    for kept in range(len(others) - 1, -1, -1):  # drop the largest contexts first
-        beside = [*others[:kept], model]
-        if best_order([one.size for one in beside], budget).fits:
+    for count in range(len(others) - 1, -1, -1):  # drop the largest contexts first
+        beside = [*others[:count], model]
+        if best_order([context.size for context in beside], budget).fits:
             return ordered(list(judge.others), budget), ordered(beside, budget)
     return None
 
@@ -106,8 +105,8 @@ def read_rounds(value: object) -> Rounds:
     """Read load rounds from a recipe; raise ValueError if they are malformed."""
     if not isinstance(value, list) or not all(isinstance(names, list) for names in value):
         raise ValueError("rounds must be lists of names")
-    rounds = tuple(tuple(names) for names in value)
-    names = [name for one in rounds for name in one]
+    rounds = tuple(map(tuple, value))
+    names = [name for names in rounds for name in names]
     if len(names) > _MOST_NAMES or not all(isinstance(name, str) for name in names):
         raise ValueError("rounds must be lists of names")
     return rounds

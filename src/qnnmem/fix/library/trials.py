@@ -22,7 +22,7 @@ from msgspec import structs
 from qnnmem.cache import ResultCache
 from qnnmem.errors import CannotTell, UsageError
 from qnnmem.fix.parts.deployment import TOTAL, PartNeed, first_over, held_over
-from qnnmem.fix.parts.op_sequence import OpSequence, Stretch, write_part
+from qnnmem.fix.parts.op_sequence import OpRange, OpSequence, write_part
 from qnnmem.fix.parts.partition import (
     NoPartition,
     PartFit,
@@ -74,7 +74,7 @@ class LibraryTrial:
     @property
     def needs(self) -> dict[str, int]:
         """Upper bound of the bytes of each pool that the library reported."""
-        return {one.pool: one.need.high.value for one in self.measured if one.need is not None}
+        return {c.pool: c.need.high.value for c in self.measured if c.need is not None}
 
     @property
     def is_sure(self) -> bool:
@@ -90,27 +90,27 @@ def trial_of(fit: Fit, bill: Bill) -> LibraryTrial:
     return LibraryTrial(fit, True, bill.process_domain, max(spills, default=0), vtcm, sum(fixed))
 
 
-def every_pool() -> dict[str, Sourced]:
-    """Return endless limits for pools that a SoC does not limit, so that trials measure them."""
+def unlimited_pools() -> dict[str, Sourced]:
+    """Return unreachable limits for pools without a SoC limit, so that trials measure them."""
     of_soc = ("compile", "pd", "vtcm")
-    endless = Sourced(MAX_COUNT, Origin.GIVEN, "no limit")
-    return {pool: endless for pool in POOLS if pool not in of_soc}
+    unlimited = Sourced(MAX_COUNT, Origin.GIVEN, "no limit")
+    return {pool: unlimited for pool in POOLS if pool not in of_soc}
 
 
 def held_against(trial: LibraryTrial, budgets: Mapping[str, Sourced]) -> LibraryTrial:
     """Return the trial with its measured needs checked against the user's limits."""
-    fit, endless = trial.fit, every_pool()
+    fit, unlimited = trial.fit, unlimited_pools()
     trial = replace(trial, measured=fit.checks)
     checks = tuple(
-        FitCheck.of(one.pool, one.need, budgets[one.pool], refused=one.refused)
-        if one.pool in budgets
-        else one
-        for one in fit.checks
-        if one.pool in budgets or one.pool not in endless
+        FitCheck.of(check.pool, check.need, budgets[check.pool], refused=check.refused)
+        if check.pool in budgets
+        else check
+        for check in fit.checks
+        if check.pool in budgets or check.pool not in unlimited
     )
-    if not trial.is_taken or any(one.refused for one in checks):
+    if not trial.is_taken or any(check.refused for check in checks):
         return replace(trial, fit=structs.replace(fit, checks=checks))
-    answers = [one.fits for one in checks]
+    answers = [check.fits for check in checks]
     fits = False if False in answers else None if None in (*answers, fit.fits) else True
     why = why_not(checks, fits) if fits is not None or fit.fits is not None else fit.why
     return replace(trial, fit=structs.replace(fit, checks=checks, fits=fits, why=why))
@@ -159,28 +159,29 @@ class LibraryTrials(LibraryBench):
         path = self.folder / f"{self._key(source, options)}.bin"
         if not path.exists():
             model = self._file(path.stem, source)
-            own = _own(source, options)
-            made = compile_model(
-                model, self.soc, own, output=path, worker=self.worker, progress=self.progress
+            options = _without_shapes(source, options)
+            compiled = compile_model(
+                model, self.soc, options, output=path, worker=self.worker, progress=self.progress
             )
-            if isinstance(made, CompileFailure):
-                raise CannotTell(made.why)
+            if isinstance(compiled, CompileFailure):
+                raise CannotTell(compiled.why)
         return path
 
     def _tried(self, key: str, source: HtpSource, options: CompileOptions) -> LibraryTrial:
         model, binary = self._file(key, source), self.folder / f"{key}.bin"
-        own = _own(source, options)
+        options = _without_shapes(source, options)
         try:
-            made = measure(
-                model, self.soc, own, output=binary, worker=self.worker, progress=self.progress
+            measured = measure(
+                model, self.soc, options, output=binary, worker=self.worker, progress=self.progress
             )
         finally:
             if source.path is None:
                 model.unlink(missing_ok=True)
-        if isinstance(made, CompileFailure):
-            trial = LibraryTrial(fit_failure(made, every_pool()), made.stage != "partition")
+        if isinstance(measured, CompileFailure):
+            fit = fit_failure(measured, unlimited_pools())
+            trial = LibraryTrial(fit, measured.stage != "partition")
         else:
-            trial = trial_of(fit_measured(made, every_pool()), made.bill)
+            trial = trial_of(fit_measured(measured, unlimited_pools()), measured.bill)
         if not held_against(trial, self.budgets).fit.fits:
             binary.unlink(missing_ok=True)
         if self.memory is not None and trial.is_sure:
@@ -207,7 +208,7 @@ class LibraryTrials(LibraryBench):
         return hashlib.sha256(json.dumps(facts, sort_keys=True).encode()).hexdigest()
 
 
-def _own(source: HtpSource, options: CompileOptions) -> CompileOptions:
+def _without_shapes(source: HtpSource, options: CompileOptions) -> CompileOptions:
     """Return the options without shapes and values, which a changed model already contains."""
     return options if source.path is not None else replace(options, dims={}, shapes={}, values={})
 
@@ -238,7 +239,7 @@ class HtpParts:
 
 
 @dataclass(frozen=True, slots=True)
-class _Guess:
+class _NeedEstimate:
     """Estimate of what a range of ops needs of a pool, scaled from the whole model's need.
 
     Only an estimate far over the limit excludes a range; otherwise the library decides.
@@ -259,7 +260,7 @@ _LOADED = ("weights", "io", "spill-fill", "pd")
 _RUNNING = ("vtcm", "compile", "host-ram")
 
 
-def library_need(sequence: OpSequence, stretch: Stretch, trial: LibraryTrial) -> PartNeed:
+def library_need(sequence: OpSequence, op_range: OpRange, trial: LibraryTrial) -> PartNeed:
     """Return the bytes of one part by pool; only the running part uses VTCM.
 
     Pools that the library did not report are left out.
@@ -272,7 +273,7 @@ def library_need(sequence: OpSequence, stretch: Stretch, trial: LibraryTrial) ->
         running[name] = trial.vtcm
     unit = htp_constant("io", "unit").value
     tensors = sequence.model.tensors
-    held = held_over(sequence, stretch, copies=False)
+    held = held_over(sequence, op_range, copies=False)
     return PartNeed(
         loaded,
         running,
@@ -294,55 +295,55 @@ class LibraryJudge:
     options: CompileOptions = field(default_factory=CompileOptions)
     found: dict[tuple[int, int], LibraryTrial] = field(default_factory=dict)
 
-    def __call__(self, sequence: OpSequence, stretch: Stretch) -> PartVerdict:
+    def __call__(self, sequence: OpSequence, op_range: OpRange) -> PartVerdict:
         """Return whether a range of ops compiles, loads and stays within every limit."""
-        trial = self.trial(sequence, stretch)
+        trial = self.trial(sequence, op_range)
         fit, worst = trial.fit, trial.fit.worst
         need = None if worst is None or worst.need is None else worst.need.low.value
         if fit.fits:
             limits = {pool: limit.value for pool, limit in self.trials.budgets.items()}
-            broken = first_over(library_need(sequence, stretch, trial), limits)
+            broken = first_over(library_need(sequence, op_range, trial), limits)
             if broken is None:
                 return PartVerdict(PartFit.YES, "", need)
             pool, size, most = broken
-            why = f"{TITLES[pool]}: {size:,} bytes with the tensors for later parts, limit {most:,}"
-            return PartVerdict(PartFit.NO, why, size)
-        never = fit.fits is False and worst is not None and _is_inside(worst, stretch)
+            need_text = f"{TITLES[pool]}: {size:,} bytes with the tensors for later parts"
+            return PartVerdict(PartFit.NO, f"{need_text}, limit {most:,}", size)
+        never = fit.fits is False and worst is not None and _exceeds_without_io(worst, op_range)
         return PartVerdict(PartFit.NEVER if never else PartFit.NO, fit.why, need)
 
-    def trial(self, sequence: OpSequence, stretch: Stretch) -> LibraryTrial:
+    def trial(self, sequence: OpSequence, op_range: OpRange) -> LibraryTrial:
         """Return the library's trial of a range of ops."""
-        key = (stretch.first, stretch.last)
+        key = (op_range.first, op_range.last)
         if key not in self.found:
-            ops = counted(stretch.last - stretch.first, "op")
-            self.trials.progress(f"compiling {ops} from op {stretch.first}")
-            self.found[key] = self.trials.trial(_source(sequence, stretch), self.options)
+            ops = counted(op_range.last - op_range.first, "op")
+            self.trials.progress(f"compiling {ops} from op {op_range.first}")
+            self.found[key] = self.trials.trial(_source(sequence, op_range), self.options)
         # If the whole model fails because of an op, size is not the reason. In a part, the op may
         # be there only because of the cut, such as a Dropout that makes a part's output.
-        found = self.found[key]
-        if not found.is_taken and stretch.last - stretch.first == len(sequence):
-            raise CannotTell(found.fit.why)
-        return found
+        trial = self.found[key]
+        if not trial.is_taken and op_range.last - op_range.first == len(sequence):
+            raise CannotTell(trial.fit.why)
+        return trial
 
-    def binary(self, sequence: OpSequence, stretch: Stretch) -> Path:
+    def binary(self, sequence: OpSequence, op_range: OpRange) -> Path:
         """Return the path of the context binary for a range of ops."""
-        return self.trials.binary(_source(sequence, stretch), self.options)
+        return self.trials.binary(_source(sequence, op_range), self.options)
 
     def rows(self, sequence: OpSequence) -> Rows | None:
         """Return a function that excludes ranges far over a limit; None without an estimate."""
-        guesses = tuple(self._guesses(sequence))
-        if not guesses:
+        estimates = tuple(self._estimates(sequence))
+        if not estimates:
             return None
 
         def row(first: int) -> list[bool]:
-            around = zip(*sequence.around(first, MAX_BYTES), strict=True)
-            return [all(one.may_fit(*sizes) for one in guesses) for sizes in around]
+            pairs = zip(*sequence.range_bytes(first, MAX_BYTES), strict=True)
+            return [all(estimate.may_fit(*sizes) for estimate in estimates) for sizes in pairs]
 
         return row
 
-    def _guesses(self, sequence: OpSequence) -> Iterator[_Guess]:
+    def _estimates(self, sequence: OpSequence) -> Iterator[_NeedEstimate]:
         whole = self.found.get((0, len(sequence)))
-        weights, io = (sizes[-1] for sizes in sequence.around(0, MAX_BYTES))
+        weights, io = (sizes[-1] for sizes in sequence.range_bytes(0, MAX_BYTES))
         for check in () if whole is None else whole.fit.checks:
             if check.fits is not False or check.pool not in _OF_SIZE:
                 continue
@@ -351,30 +352,25 @@ class LibraryJudge:
             if whole is not None and check.need is not None and check.limit is not None and filled:
                 base = whole.vtcm if check.pool in ("pd", "ram") else 0
                 rate = max(0, check.need.low.value - base) / filled
-                yield _Guess(check.limit.value, base, rate, counts_io)
+                yield _NeedEstimate(check.limit.value, base, rate, counts_io)
 
 
-def _source(sequence: OpSequence, stretch: Stretch) -> HtpSource:
+def _source(sequence: OpSequence, op_range: OpRange) -> HtpSource:
     """Return the model of a range of ops; its bytes do not depend on the part number."""
-    return HtpSource(write_part(sequence, stretch, 1))
+    return HtpSource(write_part(sequence, op_range, 1))
 
 
-def _is_inside(broken: FitCheck, stretch: Stretch) -> bool:
+def _exceeds_without_io(broken: FitCheck, op_range: OpRange) -> bool:
     """Return True if a limit is exceeded even without IO, so that adding ops cannot help."""
     if broken.pool == "vtcm":  # memory of one op, which every larger range contains
         return True
     if broken.pool in ("io", "host-ram") or broken.need is None or broken.limit is None:
         return False
-    around = 0
+    io = 0
     if broken.pool in ("compile", "pd", "ram"):
-        around = io_bytes(stretch)
-    return broken.need.low.value - around > broken.limit.value
-
-
-def io_bytes(stretch: Stretch) -> int:
-    """Return the bytes of the inputs and outputs of a range of ops."""
-    tensors = stretch.model.tensors
-    return sum(tensors[name].nbytes for name in {*stretch.inputs, *stretch.outputs})
+        tensors = op_range.model.tensors
+        io = sum(tensors[name].nbytes for name in {*op_range.inputs, *op_range.outputs})
+    return broken.need.low.value - io > broken.limit.value
 
 
 def partition_htp(
@@ -393,33 +389,33 @@ def partition_htp(
         raise UsageError(
             "parts cannot be quantized one by one; quantize the whole model first, then split it"
         )
-    judge(sequence, sequence.stretch(0, len(sequence)))  # the whole model's need is a guide
+    judge(sequence, sequence.op_range(0, len(sequence)))  # the whole model's need is a guide
     places = narrow_places(sequence.crossing, sequence.work, PLACES)
-    found = partition(sequence, judge, places=places, most_trials=most_trials, is_over=is_over)
-    if isinstance(found, NoPartition) and len(sequence) > len(places) + 1:
-        left = most_trials - found.trials
+    cut = partition(sequence, judge, places=places, most_trials=most_trials, is_over=is_over)
+    if isinstance(cut, NoPartition) and len(sequence) > len(places) + 1:
+        left = most_trials - cut.trials
         if left > 0:
-            found = partition(sequence, judge, most_trials=left, is_over=is_over)
-    return found if isinstance(found, NoPartition) else loaded_parts(found, judge)
+            cut = partition(sequence, judge, most_trials=left, is_over=is_over)
+    return cut if isinstance(cut, NoPartition) else loaded_parts(cut, judge)
 
 
-def loaded_parts(found: Partition, judge: LibraryJudge) -> HtpParts:
+def loaded_parts(cut: Partition, judge: LibraryJudge) -> HtpParts:
     """Load all parts into one process domain and return the outcome."""
     trials, soc = judge.trials, judge.trials.soc
-    binaries = tuple(judge.binary(found.sequence, part) for part in found.parts)
+    binaries = tuple(judge.binary(cut.sequence, part) for part in cut.parts)
     trials.progress(f"loading {counted(len(binaries), 'part')} together")
     codes = load_binaries(trials.worker, binaries, soc.model_id).codes
     refused = next((n for n, code in enumerate(codes, start=1) if code), None)
     if refused is None and len(codes) < len(binaries):  # the library crashed at the next part
         refused = len(codes) + 1
-    parts = [judge.trial(found.sequence, part) for part in found.parts]
+    parts = [judge.trial(cut.sequence, part) for part in cut.parts]
     known = (part.resident(f"part{n}") for n, part in enumerate(parts, start=1))
     budget = trials.budgets.get("pd", pd_budget())
-    residency = plan_residency([one for one in known if one is not None], budget)
+    residency = plan_residency([context for context in known if context is not None], budget)
     if refused is None and len(residency.given.domains) > 1:  # the user's budget separates them
         refused = residency.given.domains[1].contexts[0] + 1
     return HtpParts(
-        partition=found,
+        partition=cut,
         soc=soc,
         library=trials.worker.library.name,
         fits=tuple(part.fit for part in parts),
@@ -430,20 +426,20 @@ def loaded_parts(found: Partition, judge: LibraryJudge) -> HtpParts:
     )
 
 
-def describe_htp(found: HtpParts, binaries: Sequence[bytes]) -> HtpChain:
+def describe_htp(parts: HtpParts, binaries: Sequence[bytes]) -> HtpChain:
     """Return the manifest entry about the context binaries of a chain."""
-    placed = found.residency
-    sizes = [one.size for one in placed.contexts]
+    placed = parts.residency
+    sizes = [context.size for context in placed.contexts]
     return HtpChain(
-        soc=found.soc.name,
-        library=found.library,
+        soc=parts.soc.name,
+        library=parts.library,
         binaries=tuple(
             ChainBinary(
                 file=f"part{number}.bin", sha256=hashlib.sha256(blob).hexdigest(), pd_bytes=size
             )
             for number, (blob, size) in enumerate(zip(binaries, sizes, strict=True), start=1)
         ),
-        refused_part=found.refused or 0,
+        refused_part=parts.refused or 0,
         domains=len(placed.given.domains),
         budget_bytes=placed.budget.value,
         resident_bytes=sum(sizes),

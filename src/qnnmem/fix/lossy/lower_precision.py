@@ -56,17 +56,17 @@ def calibration_folder(case: FixCase, model: ShapedModel, folder: Path) -> Path 
     from qnnmem.loader.onnx.passes.shape import write_typed
 
     inputs = inputs_of(write_typed(case.model))
-    taken = {item.name: (item.dtype, item.shape) for item in inputs_of(write_typed(model))}
-    if not case.samples and taken == {item.name: (item.dtype, item.shape) for item in inputs}:
+    types = {item.name: (item.dtype, item.shape) for item in inputs_of(write_typed(model))}
+    if not case.samples and types == {item.name: (item.dtype, item.shape) for item in inputs}:
         return None
     folder.mkdir()
-    border = ModelBorder(taken, {})
-    given = (read_sample(sample, inputs) for sample in case.samples[:_MOST])
-    made_up = (random_sample(inputs, case.seed, number) for number in range(RANDOM_SAMPLES))
+    border = ModelBorder(types, {})
+    real = (read_sample(sample, inputs) for sample in case.samples[:_MOST])
+    random = (random_sample(inputs, case.seed, number) for number in range(RANDOM_SAMPLES))
     number = 0
-    for whole in given if case.samples else made_up:
-        for feed in border.feeds(whole):
-            # numpy.savez cannot write an input named `file`.
+    for sample in real if case.samples else random:
+        for feed in border.feeds(sample):
+            # numpy.savez cannot store an input whose name is `file`.
             with zipfile.ZipFile(folder / f"{number:06}.npz", "w") as archive:
                 for name, value in feed.items():
                     with archive.open(f"{name}.npy", "w", force_zip64=True) as file:
@@ -119,20 +119,20 @@ class PrecisionRemedy:
         self, bench: FixBench, base: Change, word: str, notes: tuple[str, ...]
     ) -> JudgedChange:
         begin = monotonic()
-        made = self._made(bench.case, base, word)
-        judged = bench.judged(replace(made, notes=(*made.notes, *notes)))
+        change = self._quantized(bench.case, base, word)
+        judged = bench.judged(replace(change, notes=(*change.notes, *notes)))
         return replace(judged, seconds=monotonic() - begin)
 
-    def again(self, case: FixCase, base: Change, step: Step) -> Change:
+    def replay(self, case: FixCase, base: Change, step: Step) -> Change:
         """Return `base` quantized as in the recipe, with ranges from the samples of this run."""
         word = str(step["to"])
         if word not in precisions_for(case):
             raise UsageError(
                 f"the recipe quantizes to {quote(word)}, which this backend does not support"
             )
-        return self._made(case, base, word)
+        return self._quantized(case, base, word)
 
-    def _made(self, case: FixCase, base: Change, word: str) -> Change:
+    def _quantized(self, case: FixCase, base: Change, word: str) -> Change:
         try:
             model, notes = _quantized(case, base, word)
         except (LoadError, UsageError) as exc:
@@ -172,7 +172,7 @@ def repeated_precision(case: FixCase, change: Change, done: Change) -> Change:
     """Return `change`, quantized in the same way as `done`."""
     for step in done.steps:
         if step["remedy"] == "precision":
-            change = PrecisionRemedy().again(case, change, step)
+            change = PrecisionRemedy().replay(case, change, step)
     return change
 
 
@@ -184,18 +184,17 @@ def _likely(bench: FixBench, best: Change, words: list[str]) -> list[str]:
     options = best.options
     if not isinstance(options, PoolOptions):
         return words
-    given, found = options.bits, []
-    words = [word for word in words if given is None or LPAI_WIDTHS[word][0] < given]
-    for at, word in enumerate(words):
+    present = options.bits
+    words = [word for word in words if present is None or LPAI_WIDTHS[word][0] < present]
+    for index, word in enumerate(words):
         bits, weight_bits = LPAI_WIDTHS[word]
         need = bench.judge(replace(best, options=replace(options, bits=bits)))
         # The plan gives weights as many bits as activations, so it overstates weights with fewer
         # bits.
         over = set(need.over) - (_WEIGHTS if weight_bits < bits else set())
         if need.fits is not False or not over:
-            found = words[at:]
-            break
-    return found or words[-1:]
+            return words[index:]
+    return words[-1:]
 
 
 def _weights_matter(need: Need) -> bool:
@@ -219,8 +218,8 @@ def _quantized(case: FixCase, base: Change, word: str) -> tuple[ShapedModel, tup
             notes = _for_lpai(case, options, word, (source, target, samples))
         else:
             notes = _for_htp(case, options, word, (source, target, samples))
-        made = onnx.load(target)
-    return read_again(made), notes
+        model = onnx.load(target)
+    return read_again(model), notes
 
 
 _Files = tuple[Path, Path, Path | None]  # model, quantized model, samples
@@ -260,9 +259,9 @@ def _for_htp(case: FixCase, options: CompileOptions, word: str, files: _Files) -
         outcome = worker.ask(quantize_request(wanted, model, scratch, target))
     if not outcome.is_done:
         raise ChildFailed(f"{word}: {outcome.sentence}")
-    made = onnx.load(target)
-    integer_io(made)  # otherwise inputs and outputs would keep their size
-    onnx.save(made, target)
+    quantized = onnx.load(target)
+    integer_io(quantized)  # otherwise inputs and outputs would keep their size
+    onnx.save(quantized, target)
     return ()
 
 
@@ -275,8 +274,8 @@ def _halved(model: onnx.ModelProto) -> onnx.ModelProto:
     module = import_onnxruntime("transformers.float16")
     with warnings.catch_warnings():  # about weights that become zero
         warnings.simplefilter("ignore")
-        made: onnx.ModelProto = module.convert_float_to_float16(
+        converted: onnx.ModelProto = module.convert_float_to_float16(
             model, keep_io_types=False, disable_shape_infer=True
         )
-    del made.graph.value_info[:]
-    return made
+    del converted.graph.value_info[:]
+    return converted

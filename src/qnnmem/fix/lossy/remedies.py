@@ -50,7 +50,7 @@ _NAMES = frozenset(remedy.name for remedy in LOSSY_REMEDIES)
 
 @dataclass(frozen=True, slots=True)
 class _WrappedRemedy:
-    """Base class of wrappers: takes its name from the remedy, which also repeats recipe steps."""
+    """Base class of wrappers, which have the name and the recipe steps of their remedy."""
 
     first: ModelRemedy
 
@@ -59,9 +59,9 @@ class _WrappedRemedy:
         """Name of the wrapped remedy."""
         return self.first.name
 
-    def again(self, case: FixCase, base: Change, step: Step) -> Change:
+    def replay(self, case: FixCase, base: Change, step: Step) -> Change:
         """Return `base` with a recipe step applied by the wrapped remedy."""
-        return self.first.again(case, base, step)
+        return self.first.replay(case, base, step)
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,26 +83,26 @@ class FollowedRemedy(_WrappedRemedy):
         """Yield each lossy change, then lossless changes on top of it within their time limit."""
         failure: ChildFailed | None = None
         left = whole = bench.case.seconds_left
-        for made in self.first.changes(bench, base):
-            yield made
-            if made.holds and not made.is_enough:
+        for judged in self.first.changes(bench, base):
+            yield judged
+            if judged.holds and not judged.is_enough:
                 begin = monotonic()
                 try:
-                    yield from self._on_top(LossyBench(bench, made, max(left, whole / 4)), made)
+                    yield from self._on_top(LossyBench(bench, judged, max(left, whole / 4)), judged)
                 except ChildFailed as exc:  # another change may still work
                     failure = exc
                 left = max(0.0, left - (monotonic() - begin))
         if failure is not None:
             raise failure
 
-    def _on_top(self, inner: LossyBench, made: JudgedChange) -> Iterator[JudgedChange]:
-        tried = [made]
+    def _on_top(self, bench: LossyBench, lossy: JudgedChange) -> Iterator[JudgedChange]:
+        """Yield lossless changes on top of a lossy change until one is enough."""
+        tried = [lossy]
         for remedy in self.then:
-            for found in remedy.changes(inner, best_of(tried)):
-                one = inner.checked(found)
-                tried.append(one)
-                yield one
-                if one.is_enough:
+            for judged in remedy.changes(bench, best_of(tried)):
+                tried.append(bench.checked(judged))
+                yield tried[-1]
+                if tried[-1].is_enough:
                     return
 
 
@@ -118,18 +118,18 @@ def with_lossy(case: FixCase, remedies: Sequence[ModelRemedy]) -> tuple[ModelRem
         lossy.append(ResolutionRemedy())
     if not lossy:
         return tuple(remedies)
-    followed = (FollowedRemedy(one, tuple(remedies)) for one in lossy)
+    followed = (FollowedRemedy(remedy, tuple(remedies)) for remedy in lossy)
     return (*map(TimeLimitedRemedy, remedies), *followed)
 
 
 def needed_words(steps: Sequence[Step]) -> tuple[str, ...]:
     """Return the names that `--allow` needs for the steps of a recipe."""
-    found = [str(step.get("to", step["remedy"])) for step in steps if step["remedy"] in _NAMES]
-    return tuple(dict.fromkeys(found))
+    words = (str(step.get("to", step["remedy"])) for step in steps if step["remedy"] in _NAMES)
+    return tuple(dict.fromkeys(words))
 
 
 def judged_steps(bench: FixBench, change: Change) -> JudgedChange:
-    """Return a judged recipe; steps after its last lossy step must not change results."""
+    """Judge the change of a recipe; steps after its last lossy step must not change results."""
     lossy: Change | None = change
     while lossy is not None and lossy.remedy not in _NAMES:
         lossy = lossy.of
@@ -140,13 +140,9 @@ def judged_steps(bench: FixBench, change: Change) -> JudgedChange:
 
 def find_hints(bench: FixBench, best: JudgedChange) -> tuple[LossyHint, ...]:
     """Return lossy remedies that are not allowed but whose plans fit, the least lossy first."""
-    case = bench.case
-    found = []
-    for word, change in _planned(case, best.change):
-        if word not in case.allow:
-            need = bench.judge(change)
-            found += [LossyHint(word, need)] if need.fits else []
-    return tuple(found)
+    planned = _planned(bench.case, best.change)
+    hints = (LossyHint(w, bench.judge(c)) for w, c in planned if w not in bench.case.allow)
+    return tuple(hint for hint in hints if hint.need.fits)
 
 
 def _planned(case: FixCase, best: Change) -> Iterator[tuple[str, Change]]:
@@ -156,13 +152,13 @@ def _planned(case: FixCase, best: Change) -> Iterator[tuple[str, Change]]:
         return
     with suppress(ChildFailed):  # the model may accept no other batch
         if batch_of(case) > 1:
-            yield "batch", BatchRemedy().again(case, base, {"size": 1})
+            yield "batch", BatchRemedy().replay(case, base, {"size": 1})
     for word, (bits, _) in LPAI_WIDTHS.items():
         if options.bits is None and word != "w8a16":
             yield word, replace(best, options=replace(options, bits=bits))
     with suppress(ChildFailed):  # or no other image size
         if sizes := smaller_images(case, 0.5):
-            yield "resolution", ResolutionRemedy().again(case, base, {"shapes": sizes})
+            yield "resolution", ResolutionRemedy().replay(case, base, {"shapes": sizes})
 
 
 def lossy_words(backend: str) -> tuple[str, ...]:

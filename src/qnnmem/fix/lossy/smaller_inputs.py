@@ -22,11 +22,20 @@ from qnnmem.errors import ChildFailed, LoadError, UsageError, join_words
 from qnnmem.fix.lossy.lower_precision import repeated_precision
 from qnnmem.fix.parts.chain import TIME_LIMIT_S, ChainChild, packed
 from qnnmem.fix.parts.chain_program import PartStep, RunChain
-from qnnmem.fix.remedy import Change, FixBench, FixCase, JudgedChange, Step, read_again, with_data
-from qnnmem.fix.tiling.tiling_remedy import count
+from qnnmem.fix.proof.program import cut_batch
+from qnnmem.fix.remedy import (
+    Change,
+    FixBench,
+    FixCase,
+    JudgedChange,
+    Step,
+    read_again,
+    recipe_count,
+    with_data,
+)
 from qnnmem.loader.onnx.passes.shape import ShapedModel
 from qnnmem.planner.pools import PoolOptions
-from qnnmem.text import quote
+from qnnmem.text import by_sizes, quote
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -48,9 +57,9 @@ def with_sizes(model: ShapedModel, shapes: Shapes) -> ShapedModel:
         raise ChildFailed(f"the shape of {quote(inside[0])} depends on data")
     proto = resolved.proto()
     for item in proto.graph.input:
-        sizes = item.type.tensor_type.shape.dim
-        for one, size in zip(sizes, shapes.get(item.name, ()), strict=False):
-            one.dim_value = size
+        dims = item.type.tensor_type.shape.dim
+        for dim, size in zip(dims, shapes.get(item.name, ()), strict=False):
+            dim.dim_value = size
     try:
         return read_again(with_data(proto, resolved.path))
     except LoadError as exc:
@@ -58,7 +67,7 @@ def with_sizes(model: ShapedModel, shapes: Shapes) -> ShapedModel:
 
 
 def first_of(change: Change) -> Change:
-    """Return the change without steps that a change was made from: the original model."""
+    """Return the first change in the history of a change: the original model."""
     while change.of is not None:
         change = change.of
     return change
@@ -76,12 +85,12 @@ class BatchRemedy:
     name: str = "batch"
 
     def changes(self, bench: FixBench, base: JudgedChange) -> Iterator[JudgedChange]:
-        """Yield ever smaller batches, each divided by its size's smallest factor, down to 1."""
+        """Yield ever smaller batches: each size is divided by its smallest factor, down to 1."""
         whole = batch_of(bench.case)
         size = whole
         while size > 1:
             size //= _smallest_factor(size)
-            judged = bench.judged(self._made(bench.case, first_of(base.change), whole, size))
+            judged = bench.judged(self._split(bench.case, first_of(base.change), whole, size))
             proof = judged.proof
             mixed = proof is not None and (proof.unmeasured or proof.relative > _LAST_BITS)
             if mixed:  # not intentionally lossy: report it as a change with wrong results
@@ -89,16 +98,16 @@ class BatchRemedy:
                 return
             yield judged
 
-    def again(self, case: FixCase, base: Change, step: Step) -> Change:
+    def replay(self, case: FixCase, base: Change, step: Step) -> Change:
         """Return `base` with a recipe's batch size; raise UsageError if it cannot be used."""
-        size, whole = count(step["size"]), batch_of(case)
+        size, whole = recipe_count(step["size"]), batch_of(case)
         if not 0 < size < whole or whole % size:
             raise UsageError(
                 f"the recipe splits the batch into runs of {size}, but the batch is {whole}"
             )
-        return self._made(case, base, whole, size)
+        return self._split(case, base, whole, size)
 
-    def _made(self, case: FixCase, base: Change, whole: int, size: int) -> Change:
+    def _split(self, case: FixCase, base: Change, whole: int, size: int) -> Change:
         shapes = {
             name: (size, *shape[1:])
             for name, shape in input_shapes(case.model).items()
@@ -128,7 +137,8 @@ def batch_of(case: FixCase) -> int:
 
 
 def _smallest_factor(number: int) -> int:
-    return next((one for one in range(2, int(number**0.5) + 1) if number % one == 0), number)
+    factors = range(2, math.isqrt(number) + 1)
+    return next((factor for factor in factors if number % factor == 0), number)
 
 
 _FACTORS = (0.75, 0.5)
@@ -157,40 +167,39 @@ class ResolutionRemedy:
             done.append(sizes)
             begin = monotonic()
             try:
-                made = self._made(bench.case, first_of(base.change), sizes)
+                change = self._resized(bench.case, first_of(base.change), sizes)
             except ChildFailed as exc:  # half may work even if three quarters do not
                 refusal = exc
                 continue
-            judged = bench.judged(repeated_precision(bench.case, made, base.change))
+            judged = bench.judged(repeated_precision(bench.case, change, base.change))
             yield replace(judged, seconds=monotonic() - begin)
         if refusal is not None:
             raise ChildFailed(f"the model does not accept images of another size: {refusal}")
 
-    def again(self, case: FixCase, base: Change, step: Step) -> Change:
+    def replay(self, case: FixCase, base: Change, step: Step) -> Change:
         """Return `base` with a recipe's image sizes; raise UsageError for other inputs."""
         known = input_shapes(case.model)
-        sizes = {str(name): tuple(map(count, shape)) for name, shape in step["shapes"].items()}
+        shapes = step["shapes"].items()
+        sizes = {str(name): tuple(map(recipe_count, shape)) for name, shape in shapes}
         for name, shape in sizes.items():
             if len(known.get(name, ())) != len(shape) or not all(shape):
                 raise UsageError("the recipe uses an image size that this model does not accept")
-        return self._made(case, base, sizes)
+        return self._resized(case, base, sizes)
 
-    def _made(self, case: FixCase, base: Change, sizes: Sizes) -> Change:
+    def _resized(self, case: FixCase, base: Change, sizes: Sizes) -> Change:
         model = with_sizes(case.model, sizes)
+        before, after = case.model.scope.types, model.scope.types
         outputs = [item.name for item in case.model.scope.graph.output]
-        before = {name: case.model.scope.types[name].shape for name in outputs}
-        after = {name: model.scope.types[name].shape for name in before}
-        others = sum(before[name] != after[name] for name in before)
+        reshaped = sum(before[name].shape != after[name].shape for name in outputs)
         notes = ["smaller images can reduce recognition accuracy"]
-        if others:
+        if reshaped:
             notes.append(
-                f"{others} of {len(before)} outputs have another shape, so their error cannot "
+                f"{reshaped} of {len(outputs)} outputs have another shape, so their error cannot "
                 f"be measured"
             )
-        shown = next(iter(sizes.values()))
         return base.then(
             self.name,
-            f"images {'x'.join(map(str, shown))}",
+            f"images {by_sizes(next(iter(sizes.values())))}",
             {"shapes": {name: list(shape) for name, shape in sizes.items()}},
             model=model,
             is_lossy=True,
@@ -203,19 +212,19 @@ def smaller_images(case: FixCase, factor: float) -> Sizes:
 
     `factor` scales height and width.
     """
-    found = {}
+    smaller = {}
     for name, shape in input_shapes(case.model).items():
         if len(shape) != _IMAGE_AXES:
             continue
-        last = shape[3] <= _MOST_CHANNELS < shape[1]
-        axes = (1, 2) if last else (2, 3)
-        new = tuple(_less(n, factor) if at in axes else n for at, n in enumerate(shape))
-        if new != shape and min(shape[at] for at in axes) >= _LEAST:
-            found[name] = new
-    return found
+        channels_last = shape[3] <= _MOST_CHANNELS < shape[1]
+        axes = (1, 2) if channels_last else (2, 3)
+        new = tuple(_scaled(n, factor) if axis in axes else n for axis, n in enumerate(shape))
+        if new != shape and min(shape[axis] for axis in axes) >= _LEAST:
+            smaller[name] = new
+    return smaller
 
 
-def _less(size: int, factor: float) -> int:
+def _scaled(size: int, factor: float) -> int:
     """Return the scaled size, rounded so that the model's strides still divide it."""
     step = min(_COARSEST, size & -size)
     while step > 1 and size < 4 * step:
@@ -236,20 +245,20 @@ def run_in_batches(
     """
     import numpy
 
-    wanted, outputs, room = _border(model)
-    pieces = {name: _pieces(name, inputs, shape) for name, (_, shape) in wanted.items()}
+    types, outputs, room = _border(model)
+    pieces = {name: _pieces(name, inputs, shape) for name, (_, shape) in types.items()}
     runs = max(map(len, pieces.values()), default=1)
-    if any(len(found) not in (1, runs) for found in pieces.values()):
+    if any(len(batches) not in (1, runs) for batches in pieces.values()):
         raise UsageError("the inputs need different numbers of runs")
-    part = PartStep(model.absolute(), tuple(wanted), tuple(outputs))
+    part = PartStep(model.absolute(), tuple(types), tuple(outputs))
     results = []
     with ChainChild(time_limit_s) as child:
-        for at in range(runs):
-            forms, payload = packed(wanted, {name: p[at % len(p)] for name, p in pieces.items()})
+        for run in range(runs):
+            forms, payload = packed(types, {name: p[run % len(p)] for name, p in pieces.items()})
             results.append(child.run(RunChain((part,), forms, tuple(outputs)), payload, room))
     if runs == 1:
         return results[0]
-    return {name: numpy.concatenate([one[name] for one in results]) for name in outputs}
+    return {name: numpy.concatenate([result[name] for result in results]) for name in outputs}
 
 
 def _border(model: Path) -> tuple[dict[str, tuple[str, tuple[int, ...]]], list[str], int]:
@@ -260,16 +269,16 @@ def _border(model: Path) -> tuple[dict[str, tuple[str, tuple[int, ...]]], list[s
 
     graph = read_guarded(model).proto.graph
     stored = {item.name for item in graph.initializer}
-    wanted = {}
+    types = {}
     for item in graph.input:
         kind = item.type.tensor_type
         shape = tuple(size.dim_value for size in kind.shape.dim)
         if item.name not in stored:
-            wanted[item.name] = (helper.tensor_dtype_to_np_dtype(kind.elem_type).name, shape)
+            types[item.name] = (helper.tensor_dtype_to_np_dtype(kind.elem_type).name, shape)
     sizes = [[d.dim_value for d in item.type.tensor_type.shape.dim] for item in graph.output]
-    if not all(math.prod(shape) for _, shape in wanted.values()) or not all(map(math.prod, sizes)):
+    if not all(map(math.prod, (*sizes, *(shape for _, shape in types.values())))):
         raise LoadError(model, "has inputs or outputs without fixed sizes; set the sizes first")
-    return wanted, [item.name for item in graph.output], _WIDEST * sum(map(math.prod, sizes))
+    return types, [item.name for item in graph.output], _WIDEST * sum(map(math.prod, sizes))
 
 
 def _pieces(
@@ -278,11 +287,9 @@ def _pieces(
     if name not in inputs:
         raise UsageError(f"the model needs the input {quote(name)}")
     value = inputs[name]
-    if value.shape == shape:
-        return [value]
-    like = value.ndim == len(shape) > 0 and value.shape[1:] == shape[1:] and value.shape[0] > 0
-    if not like or value.shape[0] % shape[0]:
+    pieces = [value] if value.shape == shape else cut_batch(value, shape)
+    if not pieces:
         raise UsageError(
             f"input {quote(name)} has shape {value.shape}, which is not a multiple of {shape}"
         )
-    return [value[at : at + shape[0]] for at in range(0, value.shape[0], shape[0])]
+    return pieces

@@ -10,7 +10,7 @@ the next part, and a tensor is dropped after its last reader.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -27,7 +27,7 @@ from qnnmem.fix.parts.chain_program import (
     RunChain,
     arrays_of,
 )
-from qnnmem.fix.parts.op_sequence import lives
+from qnnmem.fix.parts.op_sequence import OpSequence, lives
 from qnnmem.fix.parts.partition import Partition, plan_part
 from qnnmem.planner import Io, PoolOptions
 from qnnmem.results.chain import Chain, ChainPart, ChainPeak, ChainTensor
@@ -46,63 +46,62 @@ _LARGEST = 1 << 32  # bytes of a model or a context binary
 _ALIGN = 64
 
 
-def write_chain(found: Partition, folder: Path, *, force: bool = False) -> Chain:
+def write_chain(cut: Partition, folder: Path, *, force: bool = False) -> Chain:
     """Write the parts and the manifest; if one file fails, none is written."""
-    blobs = found.models()
-    chain = describe_chain(found, blobs)
+    models = cut.models()
+    chain = describe_chain(cut, models)
     with folder_for_output(folder):
-        named = {folder / name: blob for (name, _), blob in zip(chain.files, blobs, strict=True)}
-        write_together({**named, folder / MANIFEST: encode(chain).encode()}, force=force)
+        pairs = zip(chain.files, models, strict=True)
+        files = {folder / name: model for (name, _), model in pairs}
+        write_together({**files, folder / MANIFEST: encode(chain).encode()}, force=force)
     return chain
 
 
-def describe_chain(found: Partition, blobs: Sequence[bytes]) -> Chain:
-    """Return the manifest of a partition."""
-    sequence = found.sequence
-    alive = lives(sequence, found.parts)
-    parts = tuple(_part(found, alive, at, blob) for at, blob in enumerate(blobs))
+def describe_chain(cut: Partition, models: Sequence[bytes]) -> Chain:
+    """Return the manifest of a partition with these models of its parts."""
+    sequence = cut.sequence
+    alive = lives(sequence, cut.parts)
+    parts = tuple(_part(cut, alive, index, model) for index, model in enumerate(models))
     return Chain(
         model=sequence.path.name,
         inputs=sequence.model.inputs,
         outputs=sequence.model.outputs,
         parts=parts,
-        tensors=tuple(_tensor(found, name, ends) for name, ends in alive.items()),
-        crossing_bytes=found.cuts.crossing_bytes,
-        peak=_peak(found, parts),
+        tensors=tuple(_tensor(cut, name, ends) for name, ends in alive.items()),
+        crossing_bytes=cut.cuts.crossing_bytes,
+        peak=_peak(cut, parts),
     )
 
 
 def _part(
-    found: Partition, alive: Mapping[str, tuple[int, int]], at: int, blob: bytes
+    cut: Partition, alive: Mapping[str, tuple[int, int]], index: int, model: bytes
 ) -> ChainPart:
-    part = found.parts[at]
+    part = cut.parts[index]
     plan = plan_part(part, PoolOptions(io=Io.OUTSIDE))
     return ChainPart(
-        file=f"part{at + 1}.onnx",
-        sha256=hashlib.sha256(blob).hexdigest(),
+        file=f"part{index + 1}.onnx",
+        sha256=hashlib.sha256(model).hexdigest(),
         ops=part.last - part.first,
         inputs=part.inputs,
         outputs=part.outputs,
         weights_bytes=plan.constant_bytes,
         scratch_bytes=plan.scratch_bytes,
-        held_bytes=_held(found, alive, at),
-        free_after=tuple(name for name, (_, last) in alive.items() if last == at),
+        held_bytes=_rounded_bytes(
+            cut.sequence, (name for name, (first, last) in alive.items() if first <= index <= last)
+        ),
+        free_after=tuple(name for name, (_, last) in alive.items() if last == index),
     )
 
 
-def _held(found: Partition, alive: Mapping[str, tuple[int, int]], number: int) -> int:
-    """Return the bytes of the chain's tensors that are alive while one part runs."""
-    return sum(
-        round_up(found.sequence.model.tensors[name].nbytes, _ALIGN)
-        for name, (first, last) in alive.items()
-        if first <= number <= last
-    )
+def _rounded_bytes(sequence: OpSequence, names: Iterable[str]) -> int:
+    """Return the bytes of tensors, each rounded up to the alignment."""
+    return sum(round_up(sequence.model.tensors[name].nbytes, _ALIGN) for name in names)
 
 
-def _tensor(found: Partition, name: str, ends: tuple[int, int]) -> ChainTensor:
-    model = found.sequence.model
+def _tensor(cut: Partition, name: str, ends: tuple[int, int]) -> ChainTensor:
+    model = cut.sequence.model
     tensor = model.tensors[name]
-    readers = (n for n, part in enumerate(found.parts, start=1) if name in part.inputs)
+    readers = (n for n, part in enumerate(cut.parts, start=1) if name in part.inputs)
     role: Literal["input", "output", "boundary"] = "boundary"
     if name in model.outputs:
         role = "output"
@@ -120,17 +119,14 @@ def _tensor(found: Partition, name: str, ends: tuple[int, int]) -> ChainTensor:
     )
 
 
-def _peak(found: Partition, parts: tuple[ChainPart, ...]) -> ChainPeak:
-    sequence = found.sequence
-    whole = plan_part(sequence.stretch(0, len(sequence)), PoolOptions(io=Io.OUTSIDE))
-    around = sum(
-        round_up(sequence.model.tensors[name].nbytes, _ALIGN)
-        for name in {*sequence.model.inputs, *sequence.model.outputs}
-    )
+def _peak(cut: Partition, parts: tuple[ChainPart, ...]) -> ChainPeak:
+    sequence = cut.sequence
+    whole = plan_part(sequence.op_range(0, len(sequence)), PoolOptions(io=Io.OUTSIDE))
+    io = _rounded_bytes(sequence, {*sequence.model.inputs, *sequence.model.outputs})
     weights = sum(part.weights_bytes for part in parts)
     fullest = max(part.held_bytes for part in parts)
     return ChainPeak(
-        whole_bytes=whole.constant_bytes + whole.scratch_bytes + around,
+        whole_bytes=whole.constant_bytes + whole.scratch_bytes + io,
         resident_bytes=weights + sum(part.scratch_bytes for part in parts) + fullest,
         shared_bytes=weights + max(part.scratch_bytes + part.held_bytes for part in parts),
         in_turn_bytes=max(p.weights_bytes + p.scratch_bytes + p.held_bytes for p in parts),
@@ -171,8 +167,8 @@ def _check(path: Path, chain: Chain) -> None:
 def _check_file(path: Path, name: str, sha256: str) -> None:
     if Path(name).name != name:
         raise LoadError(path, f"names a part {quote(name)}, which is not a plain file name")
-    blob = read_bytes(path.parent / name, _LARGEST)
-    if hashlib.sha256(blob).hexdigest() != sha256:
+    content = read_bytes(path.parent / name, _LARGEST)
+    if hashlib.sha256(content).hexdigest() != sha256:
         raise LoadError(path.parent / name, "is not the file that the manifest describes")
 
 
@@ -205,8 +201,8 @@ def run_chain(
     """Return the outputs of a chain by name; raise ChildFailed if the run fails."""
     chain = read_chain(folder)
     tensors = {tensor.name: tensor for tensor in chain.tensors}
-    wanted = {name: (tensors[name].type, tensors[name].shape) for name in chain.inputs}
-    forms, payload = packed(wanted, inputs)
+    types = {name: (tensors[name].type, tensors[name].shape) for name in chain.inputs}
+    forms, payload = packed(types, inputs)
     parts = tuple(
         PartStep((folder / part.file).absolute(), part.inputs, part.outputs, part.free_after)
         for part in chain.parts
@@ -217,13 +213,13 @@ def run_chain(
 
 
 def packed(
-    wanted: Mapping[str, tuple[str, tuple[int, ...]]], inputs: Mapping[str, NDArray[Any]]
+    types: Mapping[str, tuple[str, tuple[int, ...]]], inputs: Mapping[str, NDArray[Any]]
 ) -> tuple[tuple[ArrayForm, ...], bytes]:
     """Return the forms and bytes of inputs; raise UsageError for a wrong type or shape."""
     import numpy
 
-    forms, blobs = [], []
-    for name, (kind, shape) in wanted.items():
+    forms, contents = [], []
+    for name, (kind, shape) in types.items():
         if name not in inputs:
             raise UsageError(f"the chain needs the input {quote(name)}")
         value = numpy.ascontiguousarray(inputs[name])
@@ -234,5 +230,5 @@ def packed(
                 f"input {quote(name)} must have shape {shape}, not {numpy.shape(inputs[name])}"
             )
         forms.append(ArrayForm(name, value.dtype.name, shape, value.nbytes))
-        blobs.append(value.tobytes())
-    return tuple(forms), b"".join(blobs)
+        contents.append(value.tobytes())
+    return tuple(forms), b"".join(contents)

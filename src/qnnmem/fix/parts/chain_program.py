@@ -62,21 +62,21 @@ def run(request: RunChain, payload: bytes) -> Frame[ChainOutputs]:
         known.update(zip(part.outputs, results, strict=True))
         for name in part.free:
             known.pop(name, None)
-    wanted = [(name, known[name]) for name in request.outputs]
-    forms = tuple(ArrayForm(name, a.dtype.name, a.shape, a.nbytes) for name, a in wanted)
-    return ChainOutputs(forms), b"".join(value.tobytes() for _, value in wanted)
+    outputs = [(name, known[name]) for name in request.outputs]
+    forms = tuple(ArrayForm(name, a.dtype.name, a.shape, a.nbytes) for name, a in outputs)
+    return ChainOutputs(forms), b"".join(array.tobytes() for _, array in outputs)
 
 
 def arrays_of(forms: Sequence[ArrayForm], payload: bytes) -> dict[str, NDArray[Any]]:
     """Return the arrays in a payload by name; raise ValueError if sizes disagree."""
     import numpy
 
-    found, start = {}, 0
+    arrays, start = {}, 0
     for form in forms:
-        piece = payload[start : start + form.size]
-        found[form.name] = numpy.frombuffer(piece, form.dtype).reshape(form.shape)
+        content = payload[start : start + form.size]
+        arrays[form.name] = numpy.frombuffer(content, form.dtype).reshape(form.shape)
         start += form.size
-    return found
+    return arrays
 
 
 def main() -> int:

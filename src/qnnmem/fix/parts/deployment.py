@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Literal
 
-from qnnmem.fix.parts.op_sequence import OpSequence, Stretch
+from qnnmem.fix.parts.op_sequence import OpRange, OpSequence
 from qnnmem.ir.lifetime import stored_bytes
 from qnnmem.planner import Io, MemoryPlan
 from qnnmem.planner.pools import TCM, Budget, StatePair, as_limits
@@ -83,7 +83,7 @@ class Deployment:
 
     def worst(self, pool: str = TOTAL) -> int:
         """Return the number of the part, from 0, at which a pool is fullest."""
-        return max(range(len(self.steps)), key=lambda at: (self.steps[at][pool], -at))
+        return max(range(len(self.steps)), key=lambda part: (self.steps[part][pool], -part))
 
     @property
     def load_bytes(self) -> int:
@@ -98,12 +98,12 @@ class Deployment:
 
     def result(self, plain_total: int | None) -> FixDeployment:
         """Return the deployment as a result type; `plain_total` is the unsplit model's total."""
-        at = self.worst()
+        worst = self.worst()
         return FixDeployment(
             arrangement=_NAMES[self.arrangement],
             parts=len(self.steps),
-            worst_part=at + 1,
-            held_bytes=self.held[at],
+            worst_part=worst + 1,
+            held_bytes=self.held[worst],
             pools={pool: size for pool, size in self.pools.items() if pool != TOTAL},
             total_bytes=self.total,
             plain_total_bytes=plain_total,
@@ -122,7 +122,7 @@ class Deployment:
 
 def deployments(
     sequence: OpSequence,
-    parts: Sequence[Stretch],
+    parts: Sequence[OpRange],
     needs: Sequence[PartNeed],
     plain_weights: int | None,
     bits: int | None = None,
@@ -134,15 +134,15 @@ def deployments(
     kinds = [Arrangement.RESIDENT, Arrangement.IN_TURN]
     if sum(need.spill_fill > 0 for need in needs) > 1:
         kinds.insert(1, Arrangement.SHARED)
-    made = {name for part in parts for name in part.outputs}
-    between = made.intersection(name for part in parts for name in part.inputs)
+    results = {name for part in parts for name in part.outputs}
+    between = results.intersection(name for part in parts for name in part.inputs)
     moved = sum(stored_bytes(sequence.model.tensors[name], bits) for name in between)
     return tuple(_deployed(kind, needs, plain_weights, moved) for kind in kinds)
 
 
-def chosen(found: Sequence[Deployment], limits: Mapping[str, int]) -> Deployment:
+def chosen(options: Sequence[Deployment], limits: Mapping[str, int]) -> Deployment:
     """Return the first arrangement within all limits, else the one with the least total excess."""
-    return min(found, key=lambda one: sum(one.over(limits).values()))
+    return min(options, key=lambda option: sum(option.over(limits).values()))
 
 
 def _deployed(
@@ -151,7 +151,7 @@ def _deployed(
     names = dict.fromkeys(name for need in needs for name in (*need.loaded, *need.running))
     return Deployment(
         kind,
-        tuple(_at_step(kind, needs, at, names) for at in range(len(needs))),
+        tuple(_at_step(kind, needs, need, names) for need in needs),
         tuple(need.held for need in needs),
         sum(need.weights for need in needs),
         plain_weights,
@@ -160,18 +160,18 @@ def _deployed(
 
 
 def _at_step(
-    kind: Arrangement, needs: Sequence[PartNeed], at: int, names: Mapping[str, None]
+    kind: Arrangement, needs: Sequence[PartNeed], running: PartNeed, names: Mapping[str, None]
 ) -> dict[str, int]:
     """Return the bytes of each pool while one part runs."""
     state = {name: sum(need.kept.get(name, 0) for need in needs) for name in names}
     if kind is Arrangement.IN_TURN:
-        return {name: state[name] + needs[at].in_turn(name) for name in names}
+        return {name: state[name] + running.in_turn(name) for name in names}
     loaded = {name: sum(need.loaded.get(name, 0) for need in needs) for name in names}
     if kind is Arrangement.SHARED:
         spills = [need.spill_fill for need in needs]
         for name in ("spill-fill", "ram", TOTAL):
             loaded[name] -= sum(spills) - max(spills)
-    return {name: state[name] + loaded[name] + needs[at].running.get(name, 0) for name in names}
+    return {name: state[name] + loaded[name] + running.running.get(name, 0) for name in names}
 
 
 def first_over(need: PartNeed, limits: Mapping[str, int]) -> tuple[str, int, int] | None:
@@ -183,21 +183,21 @@ def first_over(need: PartNeed, limits: Mapping[str, int]) -> tuple[str, int, int
     return None
 
 
-def held_over(sequence: OpSequence, stretch: Stretch, *, copies: bool) -> tuple[str, ...]:
+def held_over(sequence: OpSequence, op_range: OpRange, *, copies: bool) -> tuple[str, ...]:
     """Return tensors that exist before a part runs and are needed after it.
 
     With `copies`, the part's own inputs count too: if IO is inside scratch, a part may overwrite
     them.
     """
-    own = {*stretch.outputs, *(() if copies else stretch.inputs)}
-    wanted = set(sequence.model.outputs)
+    own = {*op_range.outputs, *(() if copies else op_range.inputs)}
+    outputs = set(sequence.model.outputs)
     return tuple(
         name
-        for name, made in sequence.maker.items()
-        if made < stretch.first
+        for name, maker in sequence.maker.items()
+        if maker < op_range.first
         and name not in own
         and name not in sequence.fixed
-        and (name in wanted or sequence.readers.get(name, (-1,))[-1] >= stretch.last)
+        and (name in outputs or sequence.last_reader(name) >= op_range.last)
     )
 
 
@@ -205,7 +205,7 @@ TCM_SLOTS = "tcm allocations"
 
 
 def planned_need(
-    sequence: OpSequence, stretch: Stretch, plan: MemoryPlan, state: Collection[str]
+    sequence: OpSequence, op_range: OpRange, plan: MemoryPlan, state: Collection[str]
 ) -> PartNeed:
     """Return the bytes of one part, and of tensors that other parts need while it runs.
 
@@ -221,7 +221,7 @@ def planned_need(
         tensor = sequence.model.tensors[name]
         return round_up(stored_bytes(tensor, options.bits) if size is None else size, plan.align)
 
-    waiting = [name for name in held_over(sequence, stretch, copies=inside) if name not in state]
+    waiting = [name for name in held_over(sequence, op_range, copies=inside) if name not in state]
     held = sum(map(rounded, waiting))
     alive = {*own, *waiting}
     scratch = plan.scratch_bytes + (held if inside else 0)
@@ -238,7 +238,7 @@ def planned_need(
     )
 
 
-def state_names(parts: Sequence[Stretch], pairs: Sequence[StatePair]) -> frozenset[str]:
+def state_names(parts: Sequence[OpRange], pairs: Sequence[StatePair]) -> frozenset[str]:
     """Return the names of state tensors that one part both reads and writes.
 
     The application must pass all other state from one run to the next.
@@ -254,7 +254,7 @@ def state_names(parts: Sequence[Stretch], pairs: Sequence[StatePair]) -> frozens
 def limits_of(budget: Budget | None) -> dict[str, int]:
     """Return the limits by pool; a TCM budget also limits the number of allocations."""
     limits = as_limits(budget)
-    found = {pool.value: int(size) for pool, size in limits.pools.items()}
+    by_pool = {pool.value: int(size) for pool, size in limits.pools.items()}
     if limits.tcm is not None:
-        found |= {TCM: limits.tcm, TCM_SLOTS: tcm_pool().max_allocations.value}
-    return found
+        by_pool |= {TCM: limits.tcm, TCM_SLOTS: tcm_pool().max_allocations.value}
+    return by_pool

@@ -35,7 +35,7 @@ class _OpUse:
 
     stored: list[tuple[str, int]]  # constants and their sizes
     read: list[tuple[str, int, int, bool]]  # name, size, maker, whether this is the last read
-    made: int
+    written: int
 
 
 @dataclass(frozen=True)
@@ -58,19 +58,23 @@ class OpSequence:
     @cached_property
     def maker(self) -> dict[str, int]:
         """Position of the op that writes each tensor; -1 for inputs."""
-        made = dict.fromkeys(self.model.inputs, -1)
-        made.update((name, at) for at, op in enumerate(self.model.ops) for name in op.outputs)
-        return made
+        makers = dict.fromkeys(self.model.inputs, -1)
+        makers.update((name, i) for i, op in enumerate(self.model.ops) for name in op.outputs)
+        return makers
 
     @cached_property
     def readers(self) -> dict[str, list[int]]:
         """Positions of the ops that read each non-constant tensor, in order."""
-        found: dict[str, list[int]] = {}
-        for at, op in enumerate(self.model.ops):
+        readers: dict[str, list[int]] = {}
+        for index, op in enumerate(self.model.ops):
             for name in dict.fromkeys(op.inputs):
                 if name not in self.fixed:
-                    found.setdefault(name, []).append(at)
-        return found
+                    readers.setdefault(name, []).append(index)
+        return readers
+
+    def last_reader(self, name: str) -> int:
+        """Return the position of the last op that reads a tensor; -1 if none does."""
+        return self.readers.get(name, (-1,))[-1]
 
     @cached_property
     def crossing(self) -> tuple[int, ...]:
@@ -80,10 +84,10 @@ class OpSequence:
         """
         change = [0] * (len(self) + 1)
         for name, readers in self.readers.items():
-            made = self.maker[name]
-            if made >= 0 and readers[-1] > made:
+            maker = self.maker[name]
+            if maker >= 0 and readers[-1] > maker:
                 size = self.model.tensors[name].nbytes
-                change[made + 1] += size
+                change[maker + 1] += size
                 change[readers[-1] + 1] -= size
         return tuple(accumulate(change))
 
@@ -91,19 +95,18 @@ class OpSequence:
     def work(self) -> tuple[int, ...]:
         """Bytes that each op writes, plus constants and inputs that no earlier op reads."""
         outside = {*self.model.constants, *self.model.inputs}
-        seen: set[str] = set()
-        found = []
+        work = []
         for op in self.model.ops:
-            new = outside.intersection(op.inputs) - seen
-            seen |= new
+            new = outside.intersection(op.inputs)
+            outside -= new
             names = (*op.outputs, *new)
-            found.append(1 + sum(self.model.tensors[name].nbytes for name in names))
-        return tuple(found)
+            work.append(1 + sum(self.model.tensors[name].nbytes for name in names))
+        return tuple(work)
 
     @cached_property
     def _uses(self) -> tuple[_OpUse, ...]:
         sizes = {name: tensor.nbytes for name, tensor in self.model.tensors.items()}
-        wanted = set(self.model.outputs)
+        outputs = set(self.model.outputs)
         return tuple(
             _OpUse(
                 stored=[(name, sizes[name]) for name in set(op.inputs) if name in self.fixed],
@@ -112,24 +115,24 @@ class OpSequence:
                         name,
                         sizes[name],
                         self.maker[name],
-                        self.readers[name][-1] == at and name not in wanted,
+                        self.readers[name][-1] == index and name not in outputs,
                     )
                     for name in set(op.inputs)
                     if name not in self.fixed
                 ],
-                made=sum(sizes[n] for n in op.outputs if n in wanted or n in self.readers),
+                written=sum(sizes[n] for n in op.outputs if n in outputs or n in self.readers),
             )
-            for at, op in enumerate(self.model.ops)
+            for index, op in enumerate(self.model.ops)
         )
 
-    def around(self, first: int, most: int) -> tuple[list[int], list[int]]:
+    def range_bytes(self, first: int, most: int) -> tuple[list[int], list[int]]:
         """Return the bytes of constants, and of IO, of each range of ops from `first`, by its end.
 
-        Counting stops at the first range whose constants exceed `most`; later values are not
-        updated.
+        Counting stops at the first range whose constants exceed `most`. All longer ranges get the
+        last counted values.
         """
         weights, io = [0] * (first + 1), [0] * (first + 1)
-        stored = given = 0
+        stored = passed = 0
         seen: set[str] = set()
         for use in self._uses[first:]:
             for name, size in use.stored:
@@ -138,25 +141,48 @@ class OpSequence:
                     stored += size
             if stored > most:
                 break
-            given += use.made
+            passed += use.written
             for name, size, maker, is_last in use.read:
                 if maker >= first:
-                    given -= size if is_last else 0
+                    passed -= size if is_last else 0
                 elif name not in seen:
                     seen.add(name)
-                    given += size
+                    passed += size
             weights.append(stored)
-            io.append(given)
-        behind = len(self) + 1 - len(weights)
-        return weights + [stored] * behind, io + [given] * behind
+            io.append(passed)
+        left = len(self) + 1 - len(weights)
+        return weights + [stored] * left, io + [passed] * left
 
-    def stretch(self, first: int, last: int) -> Stretch:
+    def op_range(self, first: int, last: int) -> OpRange:
         """Return the ops `first <= op < last` as a model."""
-        return _make_stretch(self, first, last)
+        model, ops = self.model, self.model.ops[first:last]
+        results = dict.fromkeys(name for op in ops for name in op.outputs)
+        read = dict.fromkeys(name for op in ops for name in op.inputs)
+        outside = [name for name in read if name not in results]
+        inputs = tuple(name for name in outside if name not in self.fixed)
+        constants = tuple(name for name in outside if name in self.fixed)
+        final = set(model.outputs)
+        outputs = tuple(n for n in results if n in final or self.last_reader(n) >= last)
+        if last == len(model.ops):
+            # Model inputs that are also outputs become outputs of the last part.
+            through = tuple(name for name in model.outputs if self.maker[name] < 0)
+            inputs = tuple(dict.fromkeys((*inputs, *through)))
+            outputs = (*outputs, *through)
+        part = replace(
+            model,
+            name=f"{model.name}[{first}:{last}]",
+            tensors={name: model.tensors[name] for name in (*inputs, *constants, *results)},
+            ops=ops,
+            inputs=inputs,
+            outputs=outputs,
+            constants=constants,
+            notes=(),
+        )
+        return OpRange(first, last, inputs, outputs, part)
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class OpRange:
     """Consecutive ops of a sequence as a separate model."""
 
     first: int
@@ -223,8 +249,8 @@ def _refuse_random(path: Path, proto: onnx.ModelProto, model: Model) -> None:
     from qnnmem.loader.onnx.scope import is_deterministic
 
     for op in model.ops:
-        for at in op.sources:
-            node = proto.graph.node[at]
+        for index in op.sources:
+            node = proto.graph.node[index]
             if node.domain in QUANT_DOMAINS and not is_deterministic(node):
                 raise UsageError(
                     f"{quote(op.type)} {quote(op.name)} draws random numbers, so its parts "
@@ -238,71 +264,38 @@ def _is_copy_of_constant(op: Op) -> bool:
     return op.type == "Constant" and not op.inputs
 
 
-def _make_stretch(sequence: OpSequence, first: int, last: int) -> Stretch:
-    model, ops = sequence.model, sequence.model.ops[first:last]
-    made = {name for op in ops for name in op.outputs}
-    read = dict.fromkeys(name for op in ops for name in op.inputs)
-    inputs = tuple(name for name in read if name not in made and name not in sequence.fixed)
-    wanted = set(model.outputs)
-    outputs = tuple(
-        name
-        for op in ops
-        for name in op.outputs
-        if name in wanted or sequence.readers.get(name, (-1,))[-1] >= last
-    )
-    if last == len(model.ops):
-        # Model inputs that are also outputs become outputs of the last part.
-        through = tuple(name for name in model.outputs if sequence.maker[name] < 0)
-        inputs = tuple(dict.fromkeys((*inputs, *through)))
-        outputs = (*outputs, *through)
-    constants = tuple(name for name in read if name not in made and name in sequence.fixed)
-    names = (*inputs, *constants, *(name for op in ops for name in op.outputs))
-    part = replace(
-        model,
-        name=f"{model.name}[{first}:{last}]",
-        tensors={name: model.tensors[name] for name in names},
-        ops=ops,
-        inputs=inputs,
-        outputs=outputs,
-        constants=constants,
-        notes=(),
-    )
-    return Stretch(first, last, inputs, outputs, part)
-
-
-def lives(sequence: OpSequence, parts: Sequence[Stretch]) -> dict[str, tuple[int, int]]:
+def lives(sequence: OpSequence, parts: Sequence[OpRange]) -> dict[str, tuple[int, int]]:
     """Return the first and the last part in which each tensor between parts is live.
 
     Inputs of the model are live from the start (-1), its outputs until the end.
     """
-    found: dict[str, tuple[int, int]] = dict.fromkeys(sequence.model.inputs, (-1, -1))
+    ends: dict[str, tuple[int, int]] = dict.fromkeys(sequence.model.inputs, (-1, -1))
     for number, part in enumerate(parts):
-        found.update((name, (number, number)) for name in part.outputs)
-        found.update((name, (found[name][0], number)) for name in part.inputs)
+        ends.update((name, (number, number)) for name in part.outputs)
+        ends.update((name, (ends[name][0], number)) for name in part.inputs)
     for name in sequence.model.outputs:
-        if name in found:
-            found[name] = (found[name][0], len(parts))
-    return found
+        if name in ends:
+            ends[name] = (ends[name][0], len(parts))
+    return ends
 
 
-# bytes for nodes, names and types, on top of the weights
-_ROOM = 1 << 26
+_STRUCTURE_BYTES = 1 << 26  # room in a part's file for nodes, names and types
 
 
-def write_part(sequence: OpSequence, stretch: Stretch, number: int) -> bytes:
+def write_part(sequence: OpSequence, op_range: OpRange, number: int) -> bytes:
     """Return the ONNX model of a range of ops as bytes, external weights included."""
     import onnx
 
     graph = sequence.proto.graph
-    positions, stored = _needed(sequence, stretch)
+    positions, stored = _needed(sequence, op_range)
     part = copied_without(sequence.proto, "graph")
     part.graph.name = f"{graph.name or sequence.model.name}_part{number}"
-    part.graph.node.extend(graph.node[at] for at in positions)
+    part.graph.node.extend(graph.node[index] for index in positions)
     infos = {info.name: info for info in (*graph.value_info, *graph.output, *graph.input)}
-    part.graph.input.extend(infos[name] for name in stretch.inputs)
-    part.graph.output.extend(infos[name] for name in stretch.outputs)
-    own = {name for at in positions for name in graph.node[at].output if name in infos}
-    inner = sorted(own - set(stretch.outputs))
+    part.graph.input.extend(infos[name] for name in op_range.inputs)
+    part.graph.output.extend(infos[name] for name in op_range.outputs)
+    own = {name for node in part.graph.node for name in node.output if name in infos}
+    inner = sorted(own - set(op_range.outputs))
     part.graph.value_info.extend(infos[name] for name in inner)
     _check_size(sequence, stored, number)
     for tensor in graph.initializer:
@@ -314,18 +307,18 @@ def write_part(sequence: OpSequence, stretch: Stretch, number: int) -> bytes:
     return bytes(part.SerializeToString(deterministic=True))
 
 
-def _needed(sequence: OpSequence, stretch: Stretch) -> tuple[list[int], set[str]]:
+def _needed(sequence: OpSequence, op_range: OpRange) -> tuple[list[int], set[str]]:
     """Return the positions of the nodes of a range, and the names of stored tensors they read.
 
     Nodes are in the order of their ops, which can differ from the file's order.
     """
     graph = sequence.proto.graph
-    maker = {name: at for at, node in enumerate(graph.node) for name in node.output if name}
+    makers = {name: i for i, node in enumerate(graph.node) for name in node.output if name}
     stored = {tensor.name for tensor in graph.initializer}
-    seen, used = set(stretch.inputs), set()
+    seen, used = set(op_range.inputs), set()
     positions: dict[int, None] = {}
-    for op in stretch.model.ops:
-        found: set[int] = set()
+    for op in op_range.model.ops:
+        own: set[int] = set()
         open_names = list(op.outputs)
         while open_names:
             name = open_names.pop()
@@ -334,15 +327,15 @@ def _needed(sequence: OpSequence, stretch: Stretch) -> tuple[list[int], set[str]
             seen.add(name)
             if name in stored:
                 used.add(name)
-            elif name not in maker:
+            elif name not in makers:
                 raise UsageError(
-                    (f"a part would need {quote(name)}, which no earlier part produces"),
+                    f"a part would need {quote(name)}, which no earlier part produces",
                     where=sequence.path,
                 )
-            elif maker[name] not in found:
-                found.add(maker[name])
-                open_names.extend(reads(graph.node[maker[name]]))
-        positions.update(dict.fromkeys(sorted(found)))
+            elif makers[name] not in own:
+                own.add(makers[name])
+                open_names.extend(reads(graph.node[makers[name]]))
+        positions.update(dict.fromkeys(sorted(own)))
     return list(positions), used
 
 
@@ -354,7 +347,7 @@ def _check_size(sequence: OpSequence, stored: set[str], number: int) -> None:
         for tensor in sequence.proto.graph.initializer
         if tensor.name in stored
     )
-    if size > MAX_FILE - _ROOM:
+    if size > MAX_FILE - _STRUCTURE_BYTES:
         raise UsageError(
             f"part {number} has {size:,} bytes of weights, over the limit of one ONNX file",
             where=sequence.path,

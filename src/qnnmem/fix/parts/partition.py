@@ -32,7 +32,7 @@ from typing import Protocol
 
 from qnnmem.errors import Words, chain_words
 from qnnmem.fix.parts.deployment import first_over, limits_of, planned_need
-from qnnmem.fix.parts.op_sequence import OpSequence, Stretch, write_part
+from qnnmem.fix.parts.op_sequence import OpRange, OpSequence, write_part
 from qnnmem.planner import Io, MemoryPlan, Pool, PoolOptions, plan_model
 from qnnmem.planner.pools import Budget, as_limits
 from qnnmem.text import counted, quote
@@ -99,13 +99,13 @@ def least_cuts(
     allowed = sorted({0, last, *(range(last) if places is None else places)})
     search = _CutSearch(crossing, fits, allowed, rows, most_trials, is_over)
     try:
-        found = search.run()
-        if isinstance(found, Stuck) and search.presumed:
+        cuts = search.run()
+        if isinstance(cuts, Stuck) and search.presumed:
             search.presumes = False
-            found = search.run()
+            cuts = search.run()
     except _NoTrialsLeftError:
         return search.fallback() or Undecided(search.trials)
-    return found
+    return cuts
 
 
 def narrow_places(crossing: Sequence[int], work: Sequence[int], most: int) -> tuple[int, ...]:
@@ -118,9 +118,9 @@ def narrow_places(crossing: Sequence[int], work: Sequence[int], most: int) -> tu
     done = 0
     for at in range(1, len(work)):
         done += work[at - 1]
-        stretch = min(most - 1, done * most // total)
-        if stretch not in best or crossing[at] < crossing[best[stretch]]:
-            best[stretch] = at
+        share = min(most - 1, done * most // total)
+        if share not in best or crossing[at] < crossing[best[share]]:
+            best[share] = at
     return tuple(sorted(best.values()))
 
 
@@ -154,18 +154,18 @@ class _CutSearch:
             for forward in (True, False):
                 self._take_longest(forward=forward)
         while True:
-            found = self._cheapest()
-            if isinstance(found, Stuck):
-                return found
+            parts = self._cheapest()
+            if isinstance(parts, Stuck):
+                return parts
             # The longest part is the likeliest to fail, and a failure ends the round.
-            longest_first = sorted(found, key=lambda part: (self._ops(part), part))
+            longest_first = sorted(parts, key=lambda part: (self._ops(part), part))
             if all(self._holds(*part) for part in longest_first):
-                return self._cuts(found)
+                return self._cuts(parts)
 
     def fallback(self) -> Cuts | None:
         """Return the cheaper of the two greedy solutions, for a search that ran out of trials."""
-        found = [replace(self._cuts(parts), is_cheapest=False) for parts in self.longest]
-        return min(found, key=lambda cuts: (len(cuts.parts), cuts.crossing_bytes), default=None)
+        greedy = [replace(self._cuts(parts), is_cheapest=False) for parts in self.longest]
+        return min(greedy, key=lambda cuts: (len(cuts.parts), cuts.crossing_bytes), default=None)
 
     def _cuts(self, parts: Sequence[tuple[int, int]]) -> Cuts:
         ranges = tuple((self.places[first], self.places[last]) for first, last in parts)
@@ -221,13 +221,13 @@ class _CutSearch:
     def _farthest(self, at: int, *, forward: bool) -> int | None:
         """Return the other end of the longest part that fits; exclude longer parts."""
         if forward:
-            ways = [end for end in range(at + 1, len(self.places)) if at in self.starts[end]]
+            others = [end for end in range(at + 1, len(self.places)) if at in self.starts[end]]
         else:
-            ways = sorted(self.starts[at], reverse=True)
-        low, high = 0, len(ways)  # the shortest `low` parts fit, at most `high` may fit
+            others = sorted(self.starts[at], reverse=True)
+        low, high = 0, len(others)  # the shortest `low` parts fit, at most `high` may fit
         probe = high
         while low < high:
-            to = ways[probe - 1]
+            to = others[probe - 1]
             ends = (at, to) if forward else (to, at)
             if self._yes(*ends):
                 low = probe
@@ -235,7 +235,7 @@ class _CutSearch:
                 high = probe - 1
                 self._presume_around(*ends)
             probe = (low + high + 1) // 2
-        return ways[low - 1] if low else None
+        return others[low - 1] if low else None
 
     def _presume_around(self, first: int, last: int) -> None:
         if self.answers.get((first, last)) is not PartFit.NEVER:
@@ -281,7 +281,7 @@ class _CutSearch:
         came = [0]
         for end in range(1, len(self.places)):
             cost, start = min(
-                ((found, start) for start in self.starts[end] if (found := best[start])),
+                ((before, start) for start in self.starts[end] if (before := best[start])),
                 default=((0, 0), -1),
             )
             came.append(start)
@@ -314,7 +314,7 @@ class PartVerdict:
 class PartJudge(Protocol):
     """Judge that decides whether ranges of a sequence fit as separate models."""
 
-    def __call__(self, sequence: OpSequence, stretch: Stretch) -> PartVerdict:
+    def __call__(self, sequence: OpSequence, op_range: OpRange) -> PartVerdict:
         """Return the verdict on one range of ops; this can take long."""
         ...
 
@@ -332,9 +332,9 @@ class Partition:
     verdicts: tuple[PartVerdict, ...] = ()
 
     @cached_property
-    def parts(self) -> tuple[Stretch, ...]:
+    def parts(self) -> tuple[OpRange, ...]:
         """The parts in execution order."""
-        return tuple(self.sequence.stretch(*ends) for ends in self.cuts.parts)
+        return tuple(self.sequence.op_range(*ends) for ends in self.cuts.parts)
 
     def models(self) -> tuple[bytes, ...]:
         """Return each part as an ONNX model; not cached, because weights are large."""
@@ -363,52 +363,44 @@ def partition(
 
     The search ends when `is_over` returns True.
     """
-    said: dict[tuple[int, int], PartVerdict] = {}
+    verdicts: dict[tuple[int, int], PartVerdict] = {}
 
     def fits(first: int, last: int) -> PartFit:
-        said[first, last] = judge(sequence, sequence.stretch(first, last))
-        return said[first, last].fit
+        verdicts[first, last] = judge(sequence, sequence.op_range(first, last))
+        return verdicts[first, last].fit
 
     if places is None and len(sequence) > MOST_PLACES:
         places = narrow_places(sequence.crossing, sequence.work, MOST_PLACES)
     rows = judge.rows(sequence)
-    found = least_cuts(
+    cuts = least_cuts(
         sequence.crossing, fits, places=places, rows=rows, most_trials=most_trials, is_over=is_over
     )
-    if isinstance(found, Cuts):
-        return Partition(sequence, found, tuple(said[ends] for ends in found.parts))
-    if isinstance(found, Undecided):
-        what = (
-            f"the search ended after {counted(found.trials, 'trial')} without finding "
-            "parts that fit"
-        )
-        return NoPartition(what, found.trials)
-    return _stuck(sequence, judge, found, said)
+    if isinstance(cuts, Cuts):
+        return Partition(sequence, cuts, tuple(verdicts[ends] for ends in cuts.parts))
+    if isinstance(cuts, Undecided):
+        trials = counted(cuts.trials, "trial")
+        reason = f"the search ended after {trials} without finding parts that fit"
+        return NoPartition(reason, cuts.trials)
+    return _stuck(sequence, judge, cuts, verdicts)
 
 
 def _stuck(
     sequence: OpSequence,
     judge: PartJudge,
-    found: Stuck,
-    said: Mapping[tuple[int, int], PartVerdict],
+    stuck: Stuck,
+    verdicts: Mapping[tuple[int, int], PartVerdict],
 ) -> NoPartition:
-    ops = sequence.model.ops[found.first : found.last]
-    verdict = said.get((found.first, found.last))
+    ops = sequence.model.ops[stuck.first : stuck.last]
+    verdict = verdicts.get((stuck.first, stuck.last))
     if verdict is None:  # excluded by the rule without a verdict
-        verdict = judge(sequence, sequence.stretch(found.first, found.last))
-    reason = verdict.why
+        verdict = judge(sequence, sequence.op_range(stuck.first, stuck.last))
+    op, range_ = quote(ops[0].name), f"the next {len(ops)} ops"
     if len(ops) == 1:
-        what = (
-            f"parts that fit cover the model only up to {ops[0].type} {quote(ops[0].name)}; for "
-            "this op alone"
-        )
-    else:
-        what = (
-            f"parts that fit cover the model only up to {quote(ops[0].name)}; for the next "
-            f"{len(ops)} ops"
-        )
-    why = chain_words(f"{what}, ", reason) if reason else what.split(";")[0]
-    return NoPartition(why, found.trials, ops[0].name)
+        op, range_ = f"{ops[0].type} {op}", "this op alone"
+    reason: Words = f"parts that fit cover the model only up to {op}"
+    if verdict.why:
+        reason = chain_words(reason, f"; for {range_}, ", verdict.why)
+    return NoPartition(reason, stuck.trials, ops[0].name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -420,20 +412,20 @@ class PlannedParts:
     time_limit_s: float = PLANNING_S
     seed: int = 0
 
-    def __call__(self, sequence: OpSequence, stretch: Stretch) -> PartVerdict:
+    def __call__(self, sequence: OpSequence, op_range: OpRange) -> PartVerdict:
         """Return the verdict from a plan of one range; tensors held for other parts count too."""
-        plan = plan_part(stretch, self.options, time_limit_s=self.time_limit_s, seed=self.seed)
+        plan = plan_part(op_range, self.options, time_limit_s=self.time_limit_s, seed=self.seed)
         state = {name for pair in self.options.states for name in pair}
-        need = planned_need(sequence, stretch, plan, state)
+        need = planned_need(sequence, op_range, plan, state)
         broken = first_over(need, limits_of(self.budget))
         if broken is None:
             return PartVerdict(PartFit.YES, need_bytes=need.in_turn("scratch"))
         pool, size, most = broken
-        why = f"{pool} needs {size:,} bytes, over the limit of {most:,}"
+        reason = f"{pool} needs {size:,} bytes, over the limit of {most:,}"
         # A larger range can need less IO, but never less scratch, constants or state.
         inner = {"scratch": plan.scratch_bytes, "constants": size, "persistent": size}
         never = inner.get(pool, 0) > most
-        return PartVerdict(PartFit.NEVER if never else PartFit.NO, why, size)
+        return PartVerdict(PartFit.NEVER if never else PartFit.NO, reason, size)
 
     def rows(self, sequence: OpSequence) -> Rows | None:
         """Return a rule that excludes ranges whose constants or IO exceed a limit, or None."""
@@ -450,14 +442,14 @@ class PlannedParts:
         def row(first: int) -> list[bool]:
             return [
                 stored <= constants and given <= io and stored + given <= tcm
-                for stored, given in zip(*sequence.around(first, constants), strict=True)
+                for stored, given in zip(*sequence.range_bytes(first, constants), strict=True)
             ]
 
         return row
 
 
 def plan_part(
-    stretch: Stretch,
+    op_range: OpRange,
     options: PoolOptions,
     *,
     time_limit_s: float = PLANNING_S,
@@ -465,7 +457,9 @@ def plan_part(
 ) -> MemoryPlan:
     """Return the plan of a part; state that is read and written in different parts is plain IO."""
     both = (
-        pair for pair in options.states if pair[0] in stretch.inputs and pair[1] in stretch.outputs
+        pair
+        for pair in options.states
+        if pair[0] in op_range.inputs and pair[1] in op_range.outputs
     )
     own = PoolOptions(options.io, options.align, options.bits, tuple(both), options.inplace)
-    return plan_model(stretch.model, own, time_limit=time_limit_s, seed=seed)
+    return plan_model(op_range.model, own, time_limit=time_limit_s, seed=seed)

@@ -51,20 +51,20 @@ class PlannedPartsRemedy:
         if _cannot_help(base):
             return
         judge = PlannedParts(case.budget, start.pool_options, seed=case.seed)
-        found = partition(sequence, judge, is_over=lambda: not case.seconds_left)
-        if not isinstance(found, Partition) or len(found.parts) < 2:
+        parts = partition(sequence, judge, is_over=lambda: not case.seconds_left)
+        if not isinstance(parts, Partition) or len(parts.parts) < 2:
             return
-        made = cut(start, found, counted(len(found.parts), "part"), ())
-        need = bench.judge(made)
+        change = cut(start, parts, counted(len(parts.parts), "part"), ())
+        need = bench.judge(change)
         if need.missing or need.deployment is None:  # the deployed chain would not fit
             return
-        words = f"{made.what}, {need.deployment.arrangement.value}"
-        judged = bench.judged(replace(made, what=words))
+        words = f"{change.what}, {need.deployment.arrangement.value}"
+        judged = bench.judged(replace(change, what=words))
         yield replace(judged, seconds=monotonic() - begin)
 
-    def again(self, case: FixCase, base: Change, step: Step) -> Change:
+    def replay(self, case: FixCase, base: Change, step: Step) -> Change:
         """Return `base` with its model cut into parts as in a recipe."""
-        return cut_again(base, step, ())
+        return replay_cut(base, step, ())
 
 
 def _cannot_help(base: JudgedChange) -> bool:
@@ -78,20 +78,20 @@ def _cannot_help(base: JudgedChange) -> bool:
     return plan.peak.size > limit
 
 
-def cut(base: Change, found: Partition, words: str, rounds: Rounds) -> Change:
+def cut(base: Change, parts: Partition, words: str, rounds: Rounds) -> Change:
     """Return the change that cuts a model into the found parts."""
-    ops = found.sequence.model.ops
+    ops = parts.sequence.model.ops
     step: dict[str, Any] = {
         "ops": len(ops),
-        "cuts": [part.first for part in found.parts[1:]],
-        "last_tensors": [ops[part.last - 1].outputs[0] for part in found.parts],
-        "crossing_bytes": found.cuts.crossing_bytes,
+        "cuts": [part.first for part in parts.parts[1:]],
+        "last_tensors": [ops[part.last - 1].outputs[0] for part in parts.parts],
+        "crossing_bytes": parts.cuts.crossing_bytes,
         "rounds": [list(names) for names in rounds],
     }
-    return base.then(NAME, words, step, parts=found, rounds=rounds)
+    return base.then(NAME, words, step, parts=parts, rounds=rounds)
 
 
-def cut_again(base: Change, step: Step, rounds: Rounds) -> Change:
+def replay_cut(base: Change, step: Step, rounds: Rounds) -> Change:
     """Cut a model as in a recipe; raise UsageError if the model differs."""
     sequence = sequence_of(base.model)
     cuts = [*step["cuts"]]
@@ -104,16 +104,16 @@ def cut_again(base: Change, step: Step, rounds: Rounds) -> Change:
     places = [0, *cuts, len(sequence)]
     if sorted({*places}) != places:
         raise ValueError("cuts must be positions of ops in ascending order")
-    found = parts_at(sequence, places)
-    last = [sequence.model.ops[part.last - 1].outputs[0] for part in found.parts]
-    wrong = [name for name, said in zip(last, step["last_tensors"], strict=True) if name != said]
-    if wrong:
-        raise UsageError(
-            "the recipe is for another model: in this model, its cuts would end a part at "
-            f"{quote(wrong[0])}"
-        )
-    words = f"{counted(len(found.parts), 'part')} as in the recipe"
-    return cut(base, found, words, rounds)
+    parts = parts_at(sequence, places)
+    last = [sequence.model.ops[part.last - 1].outputs[0] for part in parts.parts]
+    for name, expected in zip(last, step["last_tensors"], strict=True):
+        if name != expected:
+            raise UsageError(
+                "the recipe is for another model: in this model, its cuts would end a part at "
+                f"{quote(name)}"
+            )
+    words = f"{counted(len(parts.parts), 'part')} as in the recipe"
+    return cut(base, parts, words, rounds)
 
 
 def parts_at(sequence: OpSequence, places: list[int]) -> Partition:
@@ -134,27 +134,27 @@ class HtpPartsRemedy:
         if KEEP in own.case.keep or start.parts is not None or not base.need.over:
             return
         begin = monotonic()
-        found = self._found(own, base)
-        if not isinstance(found, HtpParts):
-            own.obstacles.append(join_words(found))
+        parts = self._found(own, base)
+        if not isinstance(parts, HtpParts):
+            own.obstacles.append(join_words(parts))
             return
-        if found.is_whole:
+        if parts.is_whole:
             return
         if base.need.what != TOGETHER:  # checked against the room that others leave
-            own.loaded[id(found.partition)] = found
-        for words, rounds in _residences(own, found):
-            made = cut(start, found.partition, words, rounds)
-            need = own.judge(made)
+            own.loaded[id(parts.partition)] = parts
+        for words, rounds in _residences(own, parts):
+            change = cut(start, parts.partition, words, rounds)
+            need = own.judge(change)
             if need.fits and need.deployment is not None:
-                notes = (*made.notes, *_notes(found, words, need.deployment))
-                judged = own.judged(replace(made, notes=notes))
+                notes = (*change.notes, *_notes(parts, words, need.deployment))
+                judged = own.judged(replace(change, notes=notes))
                 yield replace(judged, seconds=monotonic() - begin)
                 return
             own.obstacles.append(join_words(need.why))
 
-    def again(self, case: FixCase, base: Change, step: Step) -> Change:
+    def replay(self, case: FixCase, base: Change, step: Step) -> Change:
         """Return `base` with its model cut into parts and load rounds, both as in a recipe."""
-        return cut_again(base, step, read_rounds(step["rounds"]))
+        return replay_cut(base, step, read_rounds(step["rounds"]))
 
     def _found(self, bench: HtpBench, base: JudgedChange) -> HtpParts | Words:
         """Return the parts, or the reason why none were found."""
@@ -170,16 +170,16 @@ class HtpPartsRemedy:
                 judge = _beside_others(bench, judge)
             else:
                 judge.found[0, len(sequence)] = bench.library.trials_of(start)[0]
-            found = partition_htp(sequence, judge, is_over=lambda: not bench.case.seconds_left)
+            parts = partition_htp(sequence, judge, is_over=lambda: not bench.case.seconds_left)
         except (UsageError, CannotTell) as exc:
             return exc.what
-        return found.why if isinstance(found, NoPartition) else found
+        return parts.why if isinstance(parts, NoPartition) else parts
 
 
-def _notes(found: HtpParts, words: str, deployment: Deployment) -> Iterator[str]:
+def _notes(parts: HtpParts, words: str, deployment: Deployment) -> Iterator[str]:
     if "process domain" in words:
         yield "on a SoC with one domain per process, load the parts in turn"
-    sizes = [one.spill_fill for one in found.residency.contexts]
+    sizes = [context.spill_fill for context in parts.residency.contexts]
     saved = sum(sizes) - max(sizes)
     if deployment.arrangement is Arrangement.SHARED:
         yield (
@@ -193,7 +193,7 @@ def _notes(found: HtpParts, words: str, deployment: Deployment) -> Iterator[str]
 def _beside_others(bench: HtpBench, judge: LibraryJudge) -> LibraryJudge:
     """Return the judge, limited to the bytes that other contexts leave free in a process domain."""
     library = bench.library
-    sizes = [one.size for one in library.others]
+    sizes = [context.size for context in library.others]
     placed = best_order(sizes, library.domain_bytes)
     room = max((domain.left for domain in placed.domains), default=library.domain_bytes)
     left = Sourced(room, Origin.COMPUTED, "the bytes that other contexts leave free in a domain")
@@ -201,15 +201,14 @@ def _beside_others(bench: HtpBench, judge: LibraryJudge) -> LibraryJudge:
     return LibraryJudge(trials, judge.options)
 
 
-def _residences(bench: HtpBench, found: HtpParts) -> Iterator[tuple[str, Rounds]]:
+def _residences(bench: HtpBench, htp_parts: HtpParts) -> Iterator[tuple[str, Rounds]]:
     """Yield a description and the load rounds: all parts together if they fit, then in turn."""
-    count = counted(len(found.binaries), "part")
-    parts = found.residency.contexts
-    names, others = tuple(one.file for one in parts), bench.library.others
-    beside = tuple(one.name for one in others)
-    sizes = [*(one.size for one in others), *(one.size for one in parts)]
+    count = counted(len(htp_parts.binaries), "part")
+    parts, others = htp_parts.residency.contexts, bench.library.others
+    names, beside = tuple(part.file for part in parts), tuple(other.name for other in others)
+    sizes = [*(other.size for other in others), *(part.size for part in parts)]
     placed = place(sizes, bench.library.domain_bytes)
-    if not others and found.together:
+    if not others and htp_parts.together:
         yield f"{count}, all resident", (names,)
     elif placed.fits:
         domains = counted(len(placed.domains), "process domain")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import onnx
 
     from qnnmem.htp.compile import CompileFailure
-    from qnnmem.results.validate import ValidateResult
+    from qnnmem.results.validate import ComparedTensor, ValidateResult
     from qnnmem.targets.socs import Soc
 
 _MOST_TENSORS = 400  # tensors made outputs to find the first that differs
@@ -29,52 +29,50 @@ def beside_htp(
 ) -> ValidateResult:
     """Compare a model on the CPU with the same model in the real HTP library."""
     from qnnmem.htp.compile import CompileFailure, CompileOptions, compile_model
-    from qnnmem.htp.compile.compiled import TOLERANCE
+    from qnnmem.htp.compile.compiled import TOLERANCE, rename_binary
     from qnnmem.htp.requests import CompareReply, CompareRequest, HtpSettings
     from qnnmem.htp.worker import Worker
     from qnnmem.temporary_folder import temporary_folder
 
-    wanted = CompileOptions(time_limit_s=time_limit_s)
+    options = CompileOptions(time_limit_s=time_limit_s)
     other = f"HTP of {soc.name} (emulated)"
     with temporary_folder() as folder, Worker(warm=True) as worker:
         for every in (True, False):
-            made = _with_inner_outputs(model) if every else model
-            place = Path(folder, f"{Path(file).stem}.onnx")
-            place.write_bytes(made.SerializeToString())
-            say(f"compiling {place.name}")
-            binary = place.with_suffix(".bin")
-            found = compile_model(place, soc, wanted, output=binary, worker=worker)
-            if not isinstance(found, CompileFailure):
+            observed = _with_inner_outputs(model) if every else model
+            path = Path(folder, f"{Path(file).stem}.onnx")
+            path.write_bytes(observed.SerializeToString())
+            say(f"compiling {path.name}")
+            binary = path.with_suffix(".bin")
+            compiled = compile_model(path, soc, options, output=binary, worker=worker)
+            if not isinstance(compiled, CompileFailure):
                 break
         else:
-            assert isinstance(found, CompileFailure)  # noqa: S101 - for the type checker
-            return _refused(file, other, model, found)
-        epcontext = place.with_name("compiled.onnx")
-        _write_epcontext(found.epcontext or b"", found.binary_name, binary, epcontext)
-        say(f"running {place.name} on the CPU and on HTP")
+            assert isinstance(compiled, CompileFailure)  # noqa: S101 - for the type checker
+            return _refused(file, other, model, compiled)
+        epcontext = path.with_name("compiled.onnx")
+        content = rename_binary(compiled.epcontext or b"", compiled.binary_name, binary.name)
+        epcontext.write_bytes(content)
+        say(f"running {path.name} on the CPU and on HTP")
         settings = HtpSettings(soc.model_id, None, None, memhandle=False, log="error")
-        request = CompareRequest(place, place.parent, epcontext, settings=settings)
+        request = CompareRequest(path, path.parent, epcontext, settings=settings)
         outcome = worker.ask(request, time_limit_s=time_limit_s)
     if not outcome.is_done:
-        open_ = outcome.stage != "run"
-        verdict = "unknown" if open_ else "refused"
+        verdict = "refused" if outcome.stage == "run" else "unknown"
         return _answer(file, other, verdict, why=outcome.sentence, tolerance=TOLERANCE)
-    gaps = {
-        one.name: one.worst / one.size if one.size else None
-        for one in outcome.result(CompareReply).outputs
-    }
+    outputs = outcome.result(CompareReply).outputs
+    gaps = {output.name: output.worst / output.size if output.size else None for output in outputs}
     limit = TOLERANCE if tolerance is None else tolerance
-    return _compared(file, other, made, gaps, limit, every=every)
+    return _compared(file, other, observed, gaps, limit, every=every)
 
 
 def _with_inner_outputs(model: onnx.ModelProto) -> onnx.ModelProto:
     """Return the model with its inner float tensors as outputs too, unless there are too many."""
     from onnx import ModelProto, TensorProto
 
-    made = ModelProto()
-    made.CopyFrom(model)
+    copy = ModelProto()
+    copy.CopyFrom(model)
     floats = (TensorProto.FLOAT, TensorProto.FLOAT16)
-    known = {one.name: one for one in model.graph.value_info}
+    known = {info.name: info for info in model.graph.value_info}
     inner = [
         known[name]
         for node in model.graph.node
@@ -82,14 +80,8 @@ def _with_inner_outputs(model: onnx.ModelProto) -> onnx.ModelProto:
         if name in known and known[name].type.tensor_type.elem_type in floats
     ]
     if len(inner) <= _MOST_TENSORS:
-        made.graph.output.extend(inner)
-    return made
-
-
-def _write_epcontext(epcontext: bytes, name: str, binary: Path, target: Path) -> None:
-    from qnnmem.htp.compile.compiled import rename_binary
-
-    target.write_bytes(rename_binary(epcontext, name, binary.name))
+        copy.graph.output.extend(inner)
+    return copy
 
 
 def _refused(
@@ -131,10 +123,10 @@ def beside_files(
             "be equal"
         )
     checks = beside_saved(model, samples, outputs, saved, time_limit_s)
-    gaps = {one.name: one.relative if not one.nans else None for one in checks}
+    gaps = {check.name: check.relative if not check.nans else None for check in checks}
     limit = _EXACT if tolerance is None else tolerance
-    what = f"the outputs in {results}"
-    return _compared(file, what, model, gaps, limit, samples=len(samples))
+    other = f"the outputs in {results}"
+    return _compared(file, other, model, gaps, limit, samples=len(samples))
 
 
 def _compared(
@@ -150,22 +142,22 @@ def _compared(
     from qnnmem.results.fix import finite
     from qnnmem.results.validate import ComparedTensor
 
-    made = {name: node.op_type for node in model.graph.node for name in node.output}
-    order = [name for name in made if name in gaps] + [name for name in gaps if name not in made]
+    op_types = {name: node.op_type for node in model.graph.node for name in node.output}
+    order = [name for name in op_types if name in gaps]
+    order += [name for name in gaps if name not in op_types]
     tensors = tuple(
         ComparedTensor(
             name,
-            made.get(name, ""),
+            op_types.get(name, ""),
             None if (gap := gaps[name]) is None else finite(gap),
             gap is None or gap <= tolerance,
         )
         for name in order
     )
-    measured = any(gaps[name] is not None for name in order)
-    if not measured:
+    if all(gap is None for gap in gaps.values()):
         why = "the outputs have no finite values to compare"
         return _answer(file, other, "unknown", tensors, tolerance=tolerance, why=why)
-    same = all(one.agrees for one in tensors)
+    same = all(tensor.agrees for tensor in tensors)
     return _answer(
         file,
         other,
@@ -182,7 +174,7 @@ def _answer(
     file: str,
     other: str,
     verdict: str,
-    tensors: Iterable[object] = (),
+    tensors: tuple[ComparedTensor, ...] = (),
     *,
     tolerance: float,
     every: bool = False,
@@ -190,18 +182,17 @@ def _answer(
     why: str = "",
     is_memory: bool | None = None,
 ) -> ValidateResult:
-    from qnnmem.results.validate import ComparedTensor, ValidateResult
+    from qnnmem.results.validate import ValidateResult
 
-    known = tuple(one for one in tensors if isinstance(one, ComparedTensor))
     return ValidateResult(
         model=file,
         other=other,
         verdict=verdict,
         is_memory=is_memory,
         tolerance=tolerance,
-        first=next((one.name for one in known if not one.agrees), None),
+        first=next((tensor.name for tensor in tensors if not tensor.agrees), None),
         every=every,
-        tensors=known,
+        tensors=tensors,
         samples=samples,
         why=why,
     )

@@ -61,7 +61,8 @@ class ModelBorder:
                     "other inputs"
                 )
         return [
-            {name: pieces[at % len(pieces)] for name, pieces in runs.items()} for at in range(count)
+            {name: pieces[run % len(pieces)] for name, pieces in runs.items()}
+            for run in range(count)
         ]
 
     def _runs(self, name: str, value: NDArray[Any]) -> list[NDArray[Any]]:
@@ -70,32 +71,31 @@ class ModelBorder:
         kind, shape = self.inputs[name]
         pieces = [value]
         if value.shape != shape:
-            pieces = _cut(value, shape) or [resized(value, shape)]
+            pieces = cut_batch(value, shape) or [resized(value, shape)]
         return [stored(piece, kind, self.scales.get(name)) for piece in pieces]
 
     def joined(self, results: Sequence[Tensors], wanted: Tensors) -> Tensors:
         """Return the outputs of all runs joined, in the element types of the original."""
         import numpy
 
-        found = {}
-        for name, given in results[0].items():
-            like = wanted.get(name)
-            value = given
-            if len(results) > 1 and like is not None and given.ndim:
-                whole = numpy.concatenate([one[name] for one in results])
-                alike = all(numpy.array_equal(one[name], given) for one in results)
-                value = given if alike and given.shape == like.shape else whole
-            found[name] = value if like is None else _restored(value, like, self.scales.get(name))
-        return found
+        outputs = {}
+        for name, first in results[0].items():
+            like, value = wanted.get(name), first
+            if len(results) > 1 and like is not None and first.ndim:
+                same = all(numpy.array_equal(result[name], first) for result in results)
+                if not same or first.shape != like.shape:
+                    value = numpy.concatenate([result[name] for result in results])
+            outputs[name] = value if like is None else _restored(value, like, self.scales.get(name))
+        return outputs
 
 
-def _cut(value: NDArray[Any], shape: tuple[int, ...]) -> list[NDArray[Any]]:
+def cut_batch(value: NDArray[Any], shape: tuple[int, ...]) -> list[NDArray[Any]]:
     """Return the pieces of a batch; empty if it cannot be cut into pieces of this shape."""
     fits = value.ndim == len(shape) > 0 and value.shape[1:] == shape[1:] and shape[0] > 0
     if not fits or value.shape[0] % shape[0]:
         return []
     size = shape[0]
-    return [value[at : at + size] for at in range(0, value.shape[0], size)]
+    return [value[start : start + size] for start in range(0, value.shape[0], size)]
 
 
 def resized(value: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
@@ -107,13 +107,13 @@ def resized(value: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
     for axis, (old, new) in enumerate(zip(value.shape, shape, strict=True)):
         if old == new:
             continue
-        places = numpy.clip((numpy.arange(new) + 0.5) * old / new - 0.5, 0, old - 1)
-        low = numpy.floor(places).astype(int)
+        positions = numpy.clip((numpy.arange(new) + 0.5) * old / new - 0.5, 0, old - 1)
+        low = numpy.floor(positions).astype(int)
         high = numpy.minimum(low + 1, old - 1)
         if value.dtype.kind != "f":
-            value = value.take(numpy.rint(places).astype(int), axis)
+            value = value.take(numpy.rint(positions).astype(int), axis)
             continue
-        part = (places - low).reshape([-1 if at == axis else 1 for at in range(value.ndim)])
+        part = (positions - low).reshape([-1 if at == axis else 1 for at in range(value.ndim)])
         mixed = value.take(low, axis) * (1 - part) + value.take(high, axis) * part
         value = mixed.astype(value.dtype)
     return value
@@ -125,14 +125,14 @@ def stored(value: NDArray[Any], kind: str, scale: Scale | None) -> NDArray[Any]:
 
     if value.dtype.name == kind:
         return numpy.ascontiguousarray(value)
-    wanted = numpy.dtype(kind)
-    if wanted.kind in "iu" and value.dtype.kind == "f":
+    dtype = numpy.dtype(kind)
+    if dtype.kind in "iu" and value.dtype.kind == "f":
         if scale is None:
             raise ValueError(f"values cannot be converted to {kind} without a scale")
-        limits = numpy.iinfo(wanted)
+        limits = numpy.iinfo(dtype)
         steps = numpy.rint(value / numpy.float32(scale[0])) + scale[1]
         value = numpy.clip(steps, limits.min, limits.max)
-    return numpy.ascontiguousarray(value.astype(wanted))
+    return numpy.ascontiguousarray(value.astype(dtype))
 
 
 def _restored(value: NDArray[Any], like: NDArray[Any], scale: Scale | None) -> NDArray[Any]:
@@ -150,8 +150,8 @@ _KEPT: list[tuple[Tensors, Tensors]] = []  # inputs and outputs of the original 
 _EDGES: list[tuple[Tensors, Tensors]] = []  # the same for edge cases, which samples seldom contain
 _WHOLE: list[tuple[list[int], bytes]] = []  # sizes and bytes of the original model
 # -0.0, denormals and large numbers: a rewrite may get these wrong.
-_ODD = (-0.0, 0.0, 1e-41, -1e-41, 1e4, -1e4)
-_ODD_SHARE = 0.25
+_EDGE_VALUES = (-0.0, 0.0, 1e-41, -1e-41, 1e4, -1e4)
+_EDGE_SHARE = 0.25
 _MOST_FINDINGS = 20
 _LEAST = 5e-324  # reported difference if the bits differ but the numbers are equal
 
@@ -198,7 +198,7 @@ class Proof:
     @property
     def decibels(self) -> float | None:
         """Signal-to-noise ratio of the worst output in dB; None if undefined."""
-        return min((one.decibels for one in self.each if one.decibels is not None), default=None)
+        return min((gap.decibels for gap in self.each if gap.decibels is not None), default=None)
 
 
 @dataclass(frozen=True, slots=True)
@@ -322,14 +322,14 @@ def edge_feed(inputs: list[Input], seed: int) -> Tensors:
     """Return random data with edge cases such as -0.0 and denormals."""
     import numpy
 
-    random = numpy.random.default_rng([seed, len(_ODD)])
-    found = random_sample(inputs, seed, SAMPLES)
+    random = numpy.random.default_rng([seed, len(_EDGE_VALUES)])
+    feed = random_sample(inputs, seed, SAMPLES)
     for item in inputs:
         if item.dtype.startswith("float") and item.below is None:
-            odd = numpy.asarray(random.choice(_ODD, item.shape), item.dtype)
-            chosen = random.random(item.shape) < _ODD_SHARE
-            found[item.name] = numpy.where(chosen, odd, found[item.name])
-    return found
+            edges = numpy.asarray(random.choice(_EDGE_VALUES, item.shape), item.dtype)
+            chosen = random.random(item.shape) < _EDGE_SHARE
+            feed[item.name] = numpy.where(chosen, edges, feed[item.name])
+    return feed
 
 
 def feeds(data: ProofData) -> Iterator[Tensors]:
@@ -357,10 +357,10 @@ class _Gap:
         gap, part = difference(exact, rough)
         self.largest, self.relative = max(self.largest, gap), max(self.relative, part)
         if math.isfinite(gap):
-            true, other = exact.astype(numpy.float64), rough.astype(numpy.float64)
-            even = numpy.isfinite(true) & numpy.isfinite(other)
-            self.signal += float(numpy.square(true[even]).sum())
-            self.noise += float(numpy.square(true[even] - other[even]).sum())
+            exact, rough = exact.astype(numpy.float64), rough.astype(numpy.float64)
+            finite = numpy.isfinite(exact) & numpy.isfinite(rough)
+            self.signal += float(numpy.square(exact[finite]).sum())
+            self.noise += float(numpy.square(exact[finite] - rough[finite]).sum())
 
     def of(self, name: str) -> OutputGap:
         """Return the accumulated gap under the output's name."""
@@ -375,29 +375,29 @@ def compare(request: Compare, payload: bytes) -> Compared:
     border = border_of(sessions) if request.lossy else None
     gaps: dict[str, _Gap] = {}
     differing: dict[str, None] = {}
-    others: dict[str, None] = {}  # outputs with other shapes
+    reshaped: dict[str, None] = {}
     digest = hashlib.sha256()
     for feed, wanted in _KEPT:
-        found = run_changed(sessions, feed, wanted, border)
+        changed = run_changed(sessions, feed, wanted, border)
         for name, value in wanted.items():
-            if name not in found:
+            if name not in changed:
                 raise ValueError(f"the changed model has no output {quote(name)}")
-            digest.update(found[name].tobytes())
+            digest.update(changed[name].tobytes())
             gap = gaps.setdefault(name, _Gap())
-            if border is not None and value.shape != found[name].shape:
-                others[name] = None
+            if border is not None and value.shape != changed[name].shape:
+                reshaped[name] = None
                 continue
-            gap.add(value, found[name])
-            if not is_same(value, found[name]):
+            gap.add(value, changed[name])
+            if not is_same(value, changed[name]):
                 differing[name] = None
     if border is None:
         for feed, wanted in _EDGES:
-            found = run_parts(sessions, feed)
+            changed = run_parts(sessions, feed)
             for name, value in wanted.items():
-                if not is_alike(value, found[name]):
+                if not is_same_but_nans(value, changed[name]):
                     differing[name] = None
-                    gaps[name].add(value, found[name])
-    measured = [gap for name, gap in gaps.items() if name not in others]
+                    gaps[name].add(value, changed[name])
+    measured = [gap for name, gap in gaps.items() if name not in reshaped]
     return Compared(
         Proof(
             samples=len(_KEPT),
@@ -405,8 +405,8 @@ def compare(request: Compare, payload: bytes) -> Compared:
             differing=tuple(differing),
             largest=max((gap.largest for gap in measured), default=0.0),
             relative=max((gap.relative for gap in measured), default=0.0),
-            each=tuple(gaps[name].of(name) for name in differing if name not in others),
-            unmeasured=tuple(others),
+            each=tuple(gaps[name].of(name) for name in differing if name not in reshaped),
+            unmeasured=tuple(reshaped),
             digest=digest.hexdigest(),
         )
     )
@@ -417,17 +417,17 @@ def levels(request: CompareLevels, payload: bytes) -> LevelGaps:
     enum = import_onnxruntime().GraphOptimizationLevel
     rows = []
     for level in LEVELS:
-        chosen = {"graph_optimization_level": getattr(enum, f"ORT_ENABLE_{level.upper()}")}
-        before = open_models(*_WHOLE[0], **chosen)
-        after = open_models(request.sizes, payload, **chosen)
+        settings = {"graph_optimization_level": getattr(enum, f"ORT_ENABLE_{level.upper()}")}
+        before = open_models(*_WHOLE[0], **settings)
+        after = open_models(request.sizes, payload, **settings)
         gaps = [(0.0, 0.0)]
         same = True
         for feed, _ in _KEPT:
-            found = run_parts(after, feed)
+            changed = run_parts(after, feed)
             for name, value in run_parts(before, feed).items():
-                if not is_same(value, found[name]):
+                if not is_same(value, changed[name]):
                     same = False
-                    gaps.append(difference(value, found[name]))
+                    gaps.append(difference(value, changed[name]))
         rows.append(LevelGap(level, same, *map(max, zip(*gaps, strict=True))))
     return LevelGaps(tuple(rows))
 
@@ -438,72 +438,67 @@ def run_changed(
     """Return the outputs of a changed model for the original model's inputs."""
     if border is None:
         return run_parts(sessions, feed)
-    return border.joined([run_parts(sessions, one) for one in border.feeds(feed)], wanted)
+    return border.joined([run_parts(sessions, run) for run in border.feeds(feed)], wanted)
 
 
 def border_of(sessions: list[Any]) -> ModelBorder:
     """Return the inputs of all parts together, and the scales stored in the models."""
-    made = {item.name for session in sessions for item in session.get_outputs()}
+    results = {item.name for session in sessions for item in session.get_outputs()}
     inputs, scales = {}, dict[str, Scale]()
     for session in sessions:
         for item in session.get_inputs():
-            if item.name not in made:
+            if item.name not in results:
                 kind = item.type.removeprefix("tensor(").removesuffix(")")
                 inputs[item.name] = (_KINDS.get(kind, kind), tuple(item.shape))
         for key, text in session.get_modelmeta().custom_metadata_map.items():
             if key.startswith(METADATA_KEY):
-                noted = json.loads(text[:1000])
-                scale = float(noted["scale"]), int(noted["zero_point"])
+                encoding = json.loads(text[:1000])
+                scale = float(encoding["scale"]), int(encoding["zero_point"])
                 scales[key.removeprefix(METADATA_KEY)] = scale
     return ModelBorder(inputs, scales)
 
 
 def run_parts(sessions: list[Any], feed: Tensors) -> Tensors:
     """Return the outputs of all parts by name; later parts can read outputs of earlier parts."""
-    known: Tensors = dict(feed)
-    given: Tensors = {}
+    outputs: Tensors = {}
     for session in sessions:
         names = [item.name for item in session.get_outputs()]
-        wanted = {item.name: known[item.name] for item in session.get_inputs()}
-        results = dict(zip(names, session.run(names, wanted), strict=True))
-        known.update(results)
-        given.update(results)
-    return given
+        known = {**feed, **outputs}
+        inputs = {item.name: known[item.name] for item in session.get_inputs()}
+        outputs.update(zip(names, session.run(names, inputs), strict=True))
+    return outputs
 
 
-def is_same(one: NDArray[Any], other: NDArray[Any]) -> bool:
+def is_same(left: NDArray[Any], right: NDArray[Any]) -> bool:
     """Return True if both arrays are equal bit for bit."""
-    alike = one.dtype == other.dtype and one.shape == other.shape
-    return alike and one.tobytes() == other.tobytes()
+    same_type = left.dtype == right.dtype and left.shape == right.shape
+    return same_type and left.tobytes() == right.tobytes()
 
 
-def is_alike(one: NDArray[Any], other: NDArray[Any]) -> bool:
+def is_same_but_nans(left: NDArray[Any], right: NDArray[Any]) -> bool:
     """Return True if both arrays are equal bit for bit, with all NaNs treated as equal."""
     import numpy
 
-    if one.dtype.kind != "f" or is_same(one, other):
-        return is_same(one, other)
-    if one.dtype != other.dtype or one.shape != other.shape:
-        return False
-    none = numpy.isnan(one) & numpy.isnan(other)
-    return is_same(numpy.where(none, 0, one), numpy.where(none, 0, other))
+    if left.dtype.kind != "f" or left.dtype != right.dtype or left.shape != right.shape:
+        return is_same(left, right)
+    nans = numpy.isnan(left) & numpy.isnan(right)
+    return is_same(numpy.where(nans, 0, left), numpy.where(nans, 0, right))
 
 
-def difference(one: NDArray[Any], other: NDArray[Any]) -> tuple[float, float]:
+def difference(exact: NDArray[Any], rough: NDArray[Any]) -> tuple[float, float]:
     """Return the largest difference: absolute, and relative to the largest value."""
     import numpy
 
-    endless = float("inf")
-    if one.shape != other.shape or one.dtype.kind not in "fiub":
-        return endless, endless
-    exact, rough = one.astype(numpy.float64), other.astype(numpy.float64)
-    odd = ~(numpy.isfinite(exact) & numpy.isfinite(rough))
+    if exact.shape != rough.shape or exact.dtype.kind not in "fiub":
+        return math.inf, math.inf
+    exact, rough = exact.astype(numpy.float64), rough.astype(numpy.float64)
+    finite = numpy.isfinite(exact) & numpy.isfinite(rough)
     same = (exact == rough) | (numpy.isnan(exact) & numpy.isnan(rough))
-    if (odd & ~same).any():
-        return endless, endless
-    gap = float(abs(exact - rough)[~odd].max(initial=0.0))
-    top = float(abs(exact)[~odd].max(initial=0.0))
-    return gap, gap / top if top else (endless if gap else 0.0)
+    if not (finite | same).all():
+        return math.inf, math.inf
+    gap = float(abs(exact - rough)[finite].max(initial=0.0))
+    top = float(abs(exact)[finite].max(initial=0.0))
+    return gap, gap / top if top else (math.inf if gap else 0.0)
 
 
 def open_models(sizes: list[int], payload: bytes, **settings: Any) -> list[Any]:
@@ -523,11 +518,11 @@ def validate(request: Validate, payload: bytes) -> Validated:
             samples += 1
             wanted = run_parts([before], feed)
             changed = run_changed(after, feed, wanted, border)
-            ran = planned.run(feed)
+            in_plan = planned.run(feed)
             for name, value in wanted.items():
                 check = checks.get(name) or OutputCheck(name)
-                in_plan = None if ran is None else ran[name]
-                checks[name] = _checked(check, value, changed[name], in_plan)
+                executed = None if in_plan is None else in_plan[name]
+                checks[name] = _checked(check, value, changed[name], executed)
         findings = tuple(islice(planned.findings(), _MOST_FINDINGS))
     return Validated(samples, tuple(checks.values()), findings)
 
@@ -558,30 +553,33 @@ class _Planned:
 
 
 def _checked(
-    check: OutputCheck, was: NDArray[Any], now: NDArray[Any], ran: NDArray[Any] | None
+    check: OutputCheck,
+    original: NDArray[Any],
+    changed: NDArray[Any],
+    executed: NDArray[Any] | None,
 ) -> OutputCheck:
     """Return the check updated with the outputs of another sample."""
     import numpy
 
-    if not is_same(was, now):
-        gap, part = difference(was, now)
+    if not is_same(original, changed):
+        gap, part = difference(original, changed)
         check = replace(
             check,
             identical=False,
             largest=max(check.largest, gap),
             relative=max(check.relative, part),
         )
-    if ran is not None and not is_same(now, numpy.asarray(ran)):
-        gap = difference(now, numpy.asarray(ran))[0] or _LEAST
+    if executed is not None and not is_same(changed, numpy.asarray(executed)):
+        gap = difference(changed, numpy.asarray(executed))[0] or _LEAST
         check = replace(check, planned=max(check.planned, gap))
-    if now.dtype.kind != "f":
+    if changed.dtype.kind != "f":
         return check
-    infinite = int(numpy.isinf(now).sum())
+    infinite = int(numpy.isinf(changed).sum())
     return replace(
         check,
-        nans=check.nans + int(numpy.isnan(now).sum()),
+        nans=check.nans + int(numpy.isnan(changed).sum()),
         infinities=check.infinities + infinite,
-        new=check.new + max(0, infinite - int(numpy.isinf(was).sum())),
+        new=check.new + max(0, infinite - int(numpy.isinf(original).sum())),
     )
 
 

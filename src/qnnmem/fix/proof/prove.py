@@ -1,8 +1,8 @@
 """Prove that a changed model computes the same results: run both models, compare every output.
 
 onnxruntime runs the models without optimisation on one thread, in a child process with limits.
-Models must contain their own data. A model cut into parts runs part by part; tensors are passed by
-name.
+Models must contain their own data. A model cut into parts runs part by part; a part finds its
+inputs by name among the outputs of earlier parts.
 
 A lossy change is measured: the difference of each output, and its signal-to-noise ratio. Its inputs
 and outputs can be integers, smaller batches or other sizes. Outputs with another shape cannot be
@@ -27,17 +27,16 @@ from qnnmem.fix.proof.program import (
     CompareLevels,
     CompareSaved,
     Keep,
+    LevelGap,
     LevelGaps,
     OutputCheck,
+    Proof,
     ProofData,
     SavedChecks,
     Validate,
     Validated,
 )
-from qnnmem.fix.proof.program import LevelGap as LevelGap
-from qnnmem.fix.proof.program import OutputGap as OutputGap
-from qnnmem.fix.proof.program import Proof as Proof
-from qnnmem.fix.remedy import Change, FixCase, self_contained
+from qnnmem.fix.remedy import LARGEST_MODEL, Change, FixCase, models_of, self_contained
 from qnnmem.planner.model_plan import DEFAULT_ALIGN
 from qnnmem.planner.pools import PoolOptions
 from qnnmem.results.fix import ValidatedOutput, Validation, finite
@@ -45,8 +44,6 @@ from qnnmem.wire import Done
 
 if TYPE_CHECKING:
     import onnx
-
-_LARGEST_MODEL = (2 << 30) - 1  # protobuf's own limit
 
 
 class Prover(ChildProcess):
@@ -64,37 +61,37 @@ class Prover(ChildProcess):
         self._data = ProofData(inputs_of(model), absolute(samples), seed)
         self._model: onnx.ModelProto | None = model
 
-    def compare(self, *parts: onnx.ModelProto, lossy: bool = False) -> Proof:
-        """Return the proof for a changed model, given as its parts in order.
+    def compare(self, *parts: bytes, lossy: bool = False) -> Proof:
+        """Return the proof for a changed model, given as its serialised parts in order.
 
         Only a lossy change may have other IO types and sizes.
         """
-        blobs = self._ready(parts)
-        return self.ask(Compare(_sizes(blobs), lossy), Compared, b"".join(blobs))[0].proof
+        self._run_original(parts)
+        return self.ask(Compare([*map(len, parts)], lossy), Compared, b"".join(parts))[0].proof
 
-    def levels(self, *parts: onnx.ModelProto) -> tuple[LevelGap, ...]:
+    def levels(self, *parts: bytes) -> tuple[LevelGap, ...]:
         """Return the differences between both models at every optimisation level."""
-        blobs = self._ready(parts)
-        return self.ask(CompareLevels(_sizes(blobs)), LevelGaps, b"".join(blobs))[0].levels
+        self._run_original(parts)
+        return self.ask(CompareLevels([*map(len, parts)]), LevelGaps, b"".join(parts))[0].levels
 
-    def _ready(self, parts: Sequence[onnx.ModelProto]) -> list[bytes]:
-        """Return the parts as bytes, after the child has run the original model."""
+    def _run_original(self, parts: Sequence[bytes]) -> None:
+        """Let the child run the original model; raise ChildFailed if the parts are too large."""
         if self._model is not None:
-            (blob,) = serialized([self._model])
-            self.ask(Keep([len(blob)], self._data), Done, blob)
+            content = _serialized(self._model)
+            self.ask(Keep([len(content)], self._data), Done, content)
             self._model = None
-        return serialized(parts)
+        _check_size(sum(map(len, parts)))
 
 
-def serialized(models: Sequence[onnx.ModelProto]) -> list[bytes]:
-    """Return the models as bytes; raise ChildFailed above protobuf's size limit."""
-    if sum(model.ByteSize() for model in models) > _LARGEST_MODEL:
+def _serialized(model: onnx.ModelProto) -> bytes:
+    """Return the model as bytes; raise ChildFailed above protobuf's size limit."""
+    _check_size(model.ByteSize())
+    return bytes(model.SerializeToString())
+
+
+def _check_size(size: int) -> None:
+    if size > LARGEST_MODEL:
         raise ChildFailed("a model over 2 GiB cannot be run for comparison")
-    return [model.SerializeToString() for model in models]
-
-
-def _sizes(blobs: Sequence[bytes]) -> list[int]:
-    return [*map(len, blobs)]
 
 
 def prove(
@@ -107,7 +104,7 @@ def prove(
 ) -> Proof:
     """Compare a model with a changed model, or with the parts it was cut into."""
     with Prover(before, samples=samples, seed=seed, time_limit_s=time_limit_s) as prover:
-        return prover.compare(*after, lossy=lossy)
+        return prover.compare(*map(_serialized, after), lossy=lossy)
 
 
 def beside_saved(
@@ -118,11 +115,11 @@ def beside_saved(
     time_limit_s: float,
 ) -> tuple[OutputCheck, ...]:
     """Compare a model's outputs on samples with saved outputs for the same samples."""
-    (blob,) = serialized([model])
+    content = _serialized(model)
     data = ProofData(inputs_of(model), absolute(samples), 0)
-    request = CompareSaved([len(blob)], data, outputs, absolute(saved))
+    request = CompareSaved([len(content)], data, outputs, absolute(saved))
     with ChildProcess("qnnmem.fix.proof.program", time_limit_s) as child:
-        return child.ask(request, SavedChecks, blob)[0].outputs
+        return child.ask(request, SavedChecks, content)[0].outputs
 
 
 def inputs_of(model: onnx.ModelProto, *, outputs: bool = False) -> list[Input]:
@@ -132,13 +129,13 @@ def inputs_of(model: onnx.ModelProto, *, outputs: bool = False) -> list[Input]:
     from qnnmem.loader.onnx.inputs import index_limits
 
     rows = index_limits(model.graph)
-    found = []
+    inputs = []
     for item in model.graph.output if outputs else model.graph.input:
         kind = item.type.tensor_type
         dtype = helper.tensor_dtype_to_np_dtype(kind.elem_type)
         shape = tuple(size.dim_value for size in kind.shape.dim)
-        found.append(Input(item.name, dtype.name, shape, below=rows.get(item.name)))
-    return found
+        inputs.append(Input(item.name, dtype.name, shape, below=rows.get(item.name)))
+    return inputs
 
 
 _TIME_LIMIT_S = 3600.0
@@ -148,26 +145,26 @@ _OTHER_BORDER = ("batch", "precision", "resolution")  # remedies that change the
 def validate(case: FixCase, change: Change) -> Validation:
     """Run a change and the original model on the same data; for LPAI, also in planned memory."""
     before = self_contained(case.model)
-    after = _blobs(change)
     with TemporaryDirectory(".qnnmem") as folder:
         binary, why = _prepared(change, Path(folder))
-        blobs = [before.SerializeToString(), *after]
+        models = [before.SerializeToString(), *models_of(change)]
         data = ProofData(inputs_of(before), absolute(case.samples), case.seed)
-        request = Validate([*map(len, blobs)], data, change.is_lossy, binary)
+        request = Validate([*map(len, models)], data, change.is_lossy, binary)
         with ChildProcess("qnnmem.fix.proof.program", _TIME_LIMIT_S) as child:
             try:
-                found, _ = child.ask(request, Validated, b"".join(blobs))
+                validated, _ = child.ask(request, Validated, b"".join(models))
             except ChildLost:
                 raise
             except ChildFailed as exc:
                 raise ChildFailed(f"validating failed: {exc}") from exc
-    outputs = tuple(map(_output, found.outputs))
+    outputs = tuple(map(_output, validated.outputs))
+    passed = all(_holds(output, change.is_lossy) for output in outputs)
     return Validation(
-        holds=not found.findings and all(_holds(output, change.is_lossy) for output in outputs),
-        samples=found.samples,
+        holds=passed and not validated.findings,
+        samples=validated.samples,
         planned=not why,
         why_not_planned=why,
-        findings=found.findings,
+        findings=validated.findings,
         outputs=outputs,
     )
 
@@ -191,12 +188,6 @@ def _holds(output: ValidatedOutput, is_lossy: bool) -> bool:
     return same and output.planned_difference == 0 and not (output.nans or output.new_infinities)
 
 
-def _blobs(change: Change) -> list[bytes]:
-    if change.parts is None:
-        return [self_contained(change.model).SerializeToString()]
-    return list(change.parts.models())
-
-
 def _prepared(change: Change, folder: Path) -> tuple[Path | None, str]:
     """Return an LPAI binary of the changed model, or the reason why there is none."""
     options = change.options
@@ -210,15 +201,15 @@ def _prepared(change: Change, folder: Path) -> tuple[Path | None, str]:
     from qnnmem.lpai.prepare_options import PrepareOptions
 
     path, binary = folder / "changed.onnx", folder / "changed.bin"
-    path.write_bytes(_blobs(change)[0])
-    chosen = PrepareOptions(
+    path.write_bytes(models_of(change)[0])
+    prepare_options = PrepareOptions(
         io=options.io,
         align=options.align or DEFAULT_ALIGN,
         inplace=options.inplace,
         allow_float=True,
     )
     try:
-        prepare({"model": path}, chosen).write(binary)
+        prepare({"model": path}, prepare_options).write(binary)
     except QnnMemError as exc:
         return None, f"the result cannot be prepared: {join_words(exc.what)}"
     return binary, ""

@@ -9,7 +9,6 @@ concats. The live bytes and the nodes of the new model both follow from it.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple
@@ -72,9 +71,9 @@ class Bander:
     @cached_property
     def _row_macs(self) -> dict[tuple[int, int], int]:
         return {
-            (axis, at): multiply_adds(NodeFacts(self.graph, node, axis))
+            (axis, index): multiply_adds(NodeFacts(self.graph, node, axis))
             for axis in (-2, -1)
-            for at, node in enumerate(self.graph.nodes)
+            for index, node in enumerate(self.graph.nodes)
         }
 
     def step(self, at: int, axis: int, need: Rows) -> BandStep | str:
@@ -91,7 +90,7 @@ class Bander:
     def obstacle(self, at: int, axis: int) -> str:
         """Return the reason why a node cannot be computed in bands, or ""."""
         node = self.graph.nodes[at]
-        size = rows_of(self.graph.shape(node.output[0]) or (), axis)
+        size = self._size(at, axis)
         if size < 2:
             return f"{node.op_type} has no rows to split"
         whole = self.step(at, axis, Rows(0, size))
@@ -99,15 +98,13 @@ class Bander:
 
     def macs(self) -> int:
         """Return the multiply-adds of the whole model."""
-        return sum(
-            self._row_macs[-2, at] * max(rows_of(self.graph.shape(node.output[0]) or (), -2), 1)
-            for at, node in enumerate(self.graph.nodes)
-        )
+        positions = range(len(self.graph.nodes))
+        return sum(self._row_macs[-2, at] * max(self._size(at, -2), 1) for at in positions)
 
     def bands(self, region: TileRegion) -> BandedRegion | str:
         """Return the region with the steps of every band, or the reason why it cannot be cut."""
         graph, axis = self.graph, region.axis
-        made = {name for at in region.nodes for name in graph.nodes[at].output if name}
+        results = {name for at in region.nodes for name in graph.nodes[at].output if name}
         exits = tuple(
             name
             for at in region.nodes
@@ -120,11 +117,11 @@ class Bander:
         steps, macs = [], 0
         for band in range(region.bands):
             need = {name: share(sizes[name], band, region.bands) for name in exits}
-            found = self._band(region, made, need)
-            if isinstance(found, str):
-                return found
-            steps.append(found)
-            macs += sum(self._row_macs[axis, at] * step.makes.height for at, step in found)
+            band_steps = self._band(region, results, need)
+            if isinstance(band_steps, str):
+                return band_steps
+            steps.append(band_steps)
+            macs += sum(self._row_macs[axis, at] * step.makes.height for at, step in band_steps)
         whole = sum(self._row_macs[axis, at] * self._size(at, axis) for at in region.nodes)
         return BandedRegion(region, exits, tuple(steps), whole, macs)
 
@@ -132,38 +129,31 @@ class Bander:
         return rows_of(self.graph.shape(self.graph.nodes[at].output[0]) or (), axis)
 
     def _band(
-        self, region: TileRegion, made: set[str], need: dict[str, Rows]
+        self, region: TileRegion, results: set[str], need: dict[str, Rows]
     ) -> tuple[tuple[int, BandStep], ...] | str:
-        """Return a band's steps; `need` holds its output rows and gets those of other tensors."""
+        """Return a band's steps; `need` has the rows of its outputs; add those of its inputs."""
         steps: list[tuple[int, BandStep]] = []
         for at in reversed(region.nodes):
-            wanted = list(self._wanted(at, need))
-            if not wanted:
+            rows = None
+            for name in self.graph.nodes[at].output:
+                rows = need[name].hull(rows) if name in need else rows
+            if rows is None:
                 continue
-            rows = wanted[0]
-            for other in wanted[1:]:
-                rows = rows.hull(other)
             step = self.step(at, region.axis, rows)
             if isinstance(step, str):
                 return step
-            if not self._sums_alike(at, region.axis, step):
+            if not sums_alike(NodeFacts(self.graph, self.graph.nodes[at], region.axis), step):
                 return f"{self.graph.nodes[at].op_type} would round differently in bands"
             for slot, name in enumerate(self.graph.nodes[at].input):
                 if slot in step.reads:
                     need[name] = step.reads[slot].hull(need.get(name))
-                elif name in made and slot not in step.values:
+                elif name in results and slot not in step.values:
                     return (
                         f"{self.graph.nodes[at].op_type} reads all rows of a tensor that is "
                         "computed in bands"
                     )
             steps.append((at, step))
         return tuple(reversed(steps))
-
-    def _sums_alike(self, at: int, axis: int, step: BandStep) -> bool:
-        return sums_alike(NodeFacts(self.graph, self.graph.nodes[at], axis), step)
-
-    def _wanted(self, at: int, need: dict[str, Rows]) -> Iterator[Rows]:
-        return (need[name] for name in self.graph.nodes[at].output if name in need)
 
 
 WHOLE = -1  # band number of tensors that are not in bands
@@ -205,6 +195,8 @@ Work = NodeRun | Cut | Join
 
 
 class _Scheduler:
+    """Lists the slices, nodes and concats of a region in execution order."""
+
     def __init__(self, graph: TiledGraph, banded: BandedRegion) -> None:
         self.graph, self.banded = graph, banded
         self.work: list[Work] = []
@@ -232,7 +224,7 @@ class _Scheduler:
             )
             outputs = tuple(Part(name, band, step.makes) if name else None for name in node.output)
             self.work.append(NodeRun(at, step, inputs, outputs))
-            made.update((one.tensor, one) for one in outputs if one is not None)
+            made.update((part.tensor, part) for part in outputs if part is not None)
             for name in node.output:
                 if name in self.exits:
                     own = share(self.whole(name).rows.end, band, self.banded.region.bands)
@@ -240,13 +232,13 @@ class _Scheduler:
 
     def part(self, name: str, rows: Rows, band: int, made: dict[str, Part], cut: set[Part]) -> Part:
         """Return these rows of a tensor, sliced from a larger part if needed."""
-        there = made.get(name) or self.whole(name)
-        if there.rows == rows:
-            return there
+        source = made.get(name) or self.whole(name)
+        if source.rows == rows:
+            return source
         result = Part(name, band, rows, is_cut=True)
         if result not in cut:
             cut.add(result)
-            self.work.append(Cut(there, result))
+            self.work.append(Cut(source, result))
         return result
 
 

@@ -46,13 +46,12 @@ class Liveness:
 
     def number(self, key: Hashable, size: int) -> int:
         """Return the number of a buffer; add the buffer with this size if it is new."""
-        found = self._numbers.get(key)
-        if found is None:
-            found = self._numbers[key] = len(self._sizes)
+        number = self._numbers.setdefault(key, len(self._sizes))
+        if number == len(self._sizes):
             self._sizes.append(size)
             self._born.append(-1)
             self._last.append(-1)
-        return found
+        return number
 
     def rename(self, old: Hashable, new: Hashable) -> None:
         """Give a buffer a second name."""
@@ -67,41 +66,41 @@ class Liveness:
         """Add one step that reads and writes these buffers."""
         step = self._steps
         self._steps += 1
-        read = [one for one in inputs if one is not None]
-        made = [one for one in outputs if one is not None]
-        for one in read:
-            self._last[one] = step
-        for one in made:
-            self._born[one] = self._last[one] = step
-        if made and (effect is Effect.VIEW or (self._inplace and effect is Effect.ELEMENTWISE)):
-            self._joined.append((effect, read, made[0], step))
+        read = [buffer for buffer in inputs if buffer is not None]
+        written = [buffer for buffer in outputs if buffer is not None]
+        for buffer in read:
+            self._last[buffer] = step
+        for buffer in written:
+            self._born[buffer] = self._last[buffer] = step
+        if written and (effect is Effect.VIEW or (self._inplace and effect is Effect.ELEMENTWISE)):
+            self._joined.append((effect, read, written[0], step))
 
-    def keep(self, one: int | None) -> None:
+    def keep(self, buffer: int | None) -> None:
         """Keep a buffer live after the last step."""
-        if one is not None:
-            self._last[one] = self._steps
+        if buffer is not None:
+            self._last[buffer] = self._steps
 
     def peak(self) -> int:
         """Return the peak of live bytes."""
         root = list(range(len(self._sizes)))
         size, last = list(self._sizes), list(self._last)
 
-        def find(one: int) -> int:
-            while root[one] != one:
-                root[one] = root[root[one]]
-                one = root[one]
-            return one
+        def find(buffer: int) -> int:
+            while root[buffer] != buffer:
+                root[buffer] = root[root[buffer]]
+                buffer = root[buffer]
+            return buffer
 
-        for effect, read, made, step in self._joined:
-            own = find(made)
-            for one in read:
-                group = find(one)
-                alike = effect is Effect.VIEW or (
+        for effect, read, written, step in self._joined:
+            own = find(written)
+            for buffer in read:
+                group = find(buffer)
+                may_share = effect is Effect.VIEW or (
                     last[group] == step
                     and self._born[group] >= 0
-                    and self._sizes[one] == size[group] == size[own]
+                    and self._sizes[buffer] == size[group] == size[own]
                 )
-                if group != own and alike:
+                if group != own and may_share:
                     root[own] = group
                     last[group] = max(last[group], last[own])
                     size[group] = max(size[group], size[own])
@@ -109,15 +108,11 @@ class Liveness:
                 if effect is Effect.VIEW:
                     break
         changes = [0] * (self._steps + 3)
-        for one in range(len(size)):
-            if root[one] == one:
-                changes[self._born[one] + 1] += size[one]
-                changes[last[one] + 2] -= size[one]
-        alive = most = 0
-        for change in changes:
-            alive += change
-            most = max(most, alive)
-        return most
+        for buffer in range(len(size)):
+            if root[buffer] == buffer:
+                changes[self._born[buffer] + 1] += size[buffer]
+                changes[last[buffer] + 2] -= size[buffer]
+        return max(itertools.accumulate(changes))
 
 
 @dataclass(frozen=True)
@@ -142,8 +137,8 @@ class RegionCosts:
 
     @cached_property
     def _lives(self) -> tuple[Lifetime, ...]:
-        found = lifetimes(self.model, bits=self.options.bits, inplace=self.options.inplace)
-        return tuple(one for one in found if self._outside.isdisjoint((one.name, *one.aliases)))
+        lives = lifetimes(self.model, bits=self.options.bits, inplace=self.options.inplace)
+        return tuple(life for life in lives if self._outside.isdisjoint((life.name, *life.aliases)))
 
     def _round(self, size: int) -> int:
         return round_up(size, self.options.align or DEFAULT_ALIGN)
@@ -152,12 +147,9 @@ class RegionCosts:
     def _steps(self) -> list[int]:
         """Step of each node; a folded quantize node has the step of its op."""
         fixed = len(self.graph.fixed)
-        found = {at - fixed: step for step, op in enumerate(self.model.ops) for at in op.sources}
-        steps, last = [], 0
-        for at in range(len(self.graph.nodes)):
-            last = max(found.get(at, last), last)
-            steps.append(last)
-        return steps
+        known = {at - fixed: step for step, op in enumerate(self.model.ops) for at in op.sources}
+        steps = (known.get(at, 0) for at in range(len(self.graph.nodes)))
+        return list(itertools.accumulate(steps, max))
 
     @cached_property
     def _effects(self) -> dict[int, Effect]:
@@ -172,7 +164,7 @@ class RegionCosts:
         for life in self._lives:
             changes[life.live.lower + 1] += self._round(life.size)
             changes[life.live.upper + 1] -= self._round(life.size)
-        return _sums(changes)[1:]
+        return list(itertools.accumulate(changes))[1:]
 
     @cached_property
     def at_node(self) -> list[int]:
@@ -186,25 +178,25 @@ class RegionCosts:
         for life in self._lives:  # live on both sides of the boundary
             changes[life.live.lower + 1] += self._round(life.size)
             changes[life.live.upper] -= self._round(life.size)
-        found = _sums(changes)
-        return [found[start] for start in (*self._steps, len(self.model.ops))]
+        sums = list(itertools.accumulate(changes))
+        return [sums[start] for start in (*self._steps, len(self.model.ops))]
 
     def exit_bytes(self, first: int, end: int) -> int:
         """Return the bytes of a region's results that are still needed after the region."""
-        made = (name for at in range(first, end) for name in self.graph.nodes[at].output)
+        results = (name for node in self.graph.nodes[first:end] for name in node.output)
         tensors = self.model.tensors
         return sum(
             self._round(stored_bytes(tensors[name], self.options.bits))
-            for name in made
+            for name in results
             if name in tensors and self.graph.last_read.get(name, -1) >= end
         )
 
     def of(self, banded: BandedRegion) -> int:
         """Return the peak of live bytes while a region runs in bands."""
         graph, region = self.graph, banded.region
-        made = {name for at in region.nodes for name in graph.nodes[at].output if name}
+        results = {name for at in region.nodes for name in graph.nodes[at].output if name}
         read = {name for at in region.nodes for name in reads(graph.nodes[at])}
-        entries = sorted(read - made - graph.const)
+        entries = sorted(read - results - graph.const)
         touched = {*entries, *banded.exits}
         first, last = self._steps[region.first], self._steps[region.end - 1]
         through = sum(
@@ -265,8 +257,8 @@ class RegionCosts:
     def _folded(self) -> frozenset[int]:
         """Positions of nodes that are folded into another node's step."""
         fixed = len(self.graph.fixed)
-        found = (at - fixed for one in self._groups for at in (*one.before, *one.after))
-        return frozenset(at for at in found if at >= 0)
+        folded = (at - fixed for item in self._groups for at in (*item.before, *item.after))
+        return frozenset(at for at in folded if at >= 0)
 
     @cached_property
     def _dequantizing(self) -> frozenset[int]:
@@ -290,7 +282,3 @@ class RegionCosts:
             known = math.prod(shape) // max(rows_of(shape, axis), 1) * (bits or dtype.bits)
             self._bits[name, axis] = known
         return known
-
-
-def _sums(changes: Sequence[int]) -> list[int]:
-    return list(itertools.accumulate(changes))

@@ -103,13 +103,13 @@ class NodeFacts:
 
     def ints(self, name: str) -> tuple[int, ...] | None:
         """Return an attribute that is a list of integers, or None."""
-        found = attribute(self.node, name)
-        return None if found is None else tuple(found.ints)
+        item = attribute(self.node, name)
+        return None if item is None else tuple(item.ints)
 
     def text(self, name: str, default: str) -> str:
         """Return a text attribute, or the default."""
-        found = attribute(self.node, name)
-        return default if found is None else found.s.decode("utf-8", "replace")
+        item = attribute(self.node, name)
+        return default if item is None else item.s.decode("utf-8", "replace")
 
     def numbers(self, slot: int) -> NDArray[Any] | None:
         """Return the values of an input that is a stored constant, or None."""
@@ -151,10 +151,10 @@ def _window(facts: NodeFacts) -> _Window | str:
     kernel = facts.ints("kernel_shape") or (() if weights is None else facts.shape(weights)[2:])
     strides = facts.ints("strides") or (1,) * count
     dilations = facts.ints("dilations") or (1,) * count
-    given = facts.ints("pads") or (0,) * 2 * count
-    if {len(kernel), len(strides), len(dilations), len(given) // 2} != {count}:
+    pad_numbers = facts.ints("pads") or (0,) * 2 * count
+    if {len(kernel), len(strides), len(dilations), len(pad_numbers) // 2} != {count}:
         return f"{node.op_type} with unknown attributes"
-    pads = tuple(zip(given[:count], given[count:], strict=True))
+    pads = tuple(zip(pad_numbers[:count], pad_numbers[count:], strict=True))
     return _Window(kernel, strides, dilations, pads)
 
 
@@ -163,21 +163,21 @@ def _padded(window: _Window, facts: NodeFacts) -> _Window | str:
     how = facts.text("auto_pad", "NOTSET")
     before, after = facts.shape(0)[2:], facts.result[2:]
     pads = []
-    for at, given in enumerate(window.pads):
+    for at, pad in enumerate(window.pads):
         span = window.span(at)
         if how in ("SAME_UPPER", "SAME_LOWER"):
             total = max((after[at] - 1) * window.strides[at] + span - before[at], 0)
             small = total // 2
-            given = (small, total - small) if how == "SAME_UPPER" else (total - small, small)
+            pad = (small, total - small) if how == "SAME_UPPER" else (total - small, small)
         elif how == "VALID":
-            given = (0, 0)
+            pad = (0, 0)
         elif how != "NOTSET":
             return f"{facts.node.op_type} with padding {how}"
-        if min(given) < 0:
+        if min(pad) < 0:
             return f"{facts.node.op_type} that does not cover its input"
-        if (before[at] + sum(given) - span) // window.strides[at] + 1 != after[at]:
+        if (before[at] + sum(pad) - span) // window.strides[at] + 1 != after[at]:
             return f"{facts.node.op_type} with windows that extend beyond the padding"
-        pads.append(given)
+        pads.append(pad)
     return window._replace(pads=tuple(pads))
 
 
@@ -217,9 +217,9 @@ def _spread(facts: NodeFacts, need: Rows) -> BandStep | str:
     if any(facts.ints("output_padding") or ()) or min(map(min, window.pads)) < 0:
         return "ConvTranspose with output padding"
     at = len(window.kernel) + facts.axis
-    for one, (first, last) in enumerate(window.pads):
-        whole = (facts.shape(0)[2 + one] - 1) * window.strides[one] + window.span(one)
-        if whole - first - last != facts.result[2 + one]:
+    for axis, (first, last) in enumerate(window.pads):
+        whole = (facts.shape(0)[2 + axis] - 1) * window.strides[axis] + window.span(axis)
+        if whole - first - last != facts.result[2 + axis]:
             return "ConvTranspose with a shape that its attributes do not determine"
     stride, (above, _below), span = window.strides[at], window.pads[at], window.span(at)
     first = -((span - 1 - above - need.first) // stride)  # rounds up
@@ -238,19 +238,17 @@ def _spread(facts: NodeFacts, need: Rows) -> BandStep | str:
 
 def multiply_adds(facts: NodeFacts) -> int:
     """Return the multiply-adds of a node for one row of its output."""
-    from math import prod
-
     node = facts.node
     rows = max(rows_of(facts.result, facts.axis), 1)
     if node.op_type == "MatMul":
-        return prod(facts.result) // rows * (facts.shape(0) or (1,))[-1]
+        return math.prod(facts.result) // rows * (facts.shape(0) or (1,))[-1]
     slot = WEIGHTS.get(node.op_type)
     if slot is None or not facts.has(slot):
         return 0
     weights = facts.shape(slot)
     if node.op_type == "ConvTranspose":
-        return prod(facts.shape(0)) * prod(weights[1:]) // rows
-    return prod(facts.result) // rows * prod(weights[1:])
+        return math.prod(facts.shape(0)) * math.prod(weights[1:]) // rows
+    return math.prod(facts.result) // rows * math.prod(weights[1:])
 
 
 WINDOWS: Mapping[str, Rule] = {
@@ -286,20 +284,20 @@ def _margin(facts: NodeFacts, factors: Sequence[int]) -> int | str:
     node = facts.node
     mode = facts.text("mode", "nearest")
     simple = node.op_type == "Upsample" or facts.graph.opset < _RESIZE_WITH_SIZES
-    usual = "asymmetric" if simple else "half_pixel"
-    where = facts.text("coordinate_transformation_mode", usual)
-    how = facts.text("nearest_mode", "floor" if simple else "round_prefer_floor")
+    default = "asymmetric" if simple else "half_pixel"
+    coordinates = facts.text("coordinate_transformation_mode", default)
+    rounding = facts.text("nearest_mode", "floor" if simple else "round_prefer_floor")
     if mode == "nearest":
-        halves = where in _HALF and how in ("round_prefer_floor", "round_prefer_ceil")
-        starts = where == "asymmetric" and (how == "floor" or max(factors) <= 2)
-        if halves or (starts and how in ("floor", "round_prefer_floor")):
+        halves = coordinates in _HALF and rounding in ("round_prefer_floor", "round_prefer_ceil")
+        starts = coordinates == "asymmetric" and (rounding == "floor" or max(factors) <= 2)
+        if halves or (starts and rounding in ("floor", "round_prefer_floor")):
             return 0
-    elif mode == "linear" and where in (*_HALF, "asymmetric"):
+    elif mode == "linear" and coordinates in (*_HALF, "asymmetric"):
         # Only fractions with a power of two are exact in every band: thirds are rounded.
         if all(factor & (factor - 1) == 0 for factor in factors):
             return 1
         return f"{node.op_type} with an input that would be rounded differently"
-    return f"{node.op_type} with {mode}, {where}, {how}"
+    return f"{node.op_type} with {mode}, {coordinates}, {rounding}"
 
 
 def _scales(facts: NodeFacts, factors: list[int]) -> dict[int, Any]:
@@ -450,9 +448,9 @@ def _one_axis(facts: NodeFacts, need: Rows) -> BandStep | str:
     return _along_another(facts, need, -1)
 
 
-def _along_another(facts: NodeFacts, need: Rows, usual: int) -> BandStep | str:
+def _along_another(facts: NodeFacts, need: Rows, default_axis: int) -> BandStep | str:
     rank = len(facts.result)
-    if integer(facts.node, "axis", usual) % rank == rank + facts.axis:
+    if integer(facts.node, "axis", default_axis) % rank == rank + facts.axis:
         return f"{facts.node.op_type} along the cut axis"
     size = rows_of(facts.result, facts.axis)
     slots = [slot for slot in range(len(facts.node.input)) if facts.has(slot)]
@@ -462,11 +460,7 @@ def _along_another(facts: NodeFacts, need: Rows, usual: int) -> BandStep | str:
     return BandStep(need, reads)
 
 
-def _concat(facts: NodeFacts, need: Rows) -> BandStep | str:
-    return _along_another(facts, need, 0)
-
-
-def _split(facts: NodeFacts, need: Rows) -> BandStep | str:
+def _concat_or_split(facts: NodeFacts, need: Rows) -> BandStep | str:
     return _along_another(facts, need, 0)
 
 
@@ -478,10 +472,10 @@ def _slice(facts: NodeFacts, need: Rows) -> BandStep | str:
     if facts.has(1):
         starts, axes = facts.numbers(1), facts.numbers(3)
         count = 0 if starts is None else starts.size
-        found = [*range(count)] if axes is None else [int(axis) for axis in axes.reshape(-1)]
+        cut = [*range(count)] if axes is None else [int(axis) for axis in axes.reshape(-1)]
     else:
-        found = [*(facts.ints("axes") or range(len(facts.ints("starts") or ())))]
-    if any(axis % rank == rank + facts.axis for axis in found):
+        cut = [*(facts.ints("axes") or range(len(facts.ints("starts") or ())))]
+    if any(axis % rank == rank + facts.axis for axis in cut):
         return "Slice along the cut axis"
     return BandStep(need, {0: need})
 
@@ -522,10 +516,10 @@ _RULES: Mapping[str, Rule] = {
     **dict.fromkeys(_ALIKE, _alike),
     **dict.fromkeys(("Softmax", "LogSoftmax"), _one_axis),
     "BatchNormalization": _normalise,
-    "Concat": _concat,
+    "Concat": _concat_or_split,
     "MatMul": _matmul,
     "Reshape": _reshape,
     "Slice": _slice,
-    "Split": _split,
+    "Split": _concat_or_split,
     "Transpose": _transpose,
 }

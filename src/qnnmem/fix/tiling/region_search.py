@@ -46,8 +46,8 @@ class TileCover:
     @property
     def cost(self) -> tuple[int, int]:
         """Additional multiply-adds, and the number of nodes in bands."""
-        nodes = sum(len(steps) for one in self.regions for steps in one.steps)
-        return sum(one.extra_macs for one in self.regions), nodes
+        nodes = sum(len(steps) for region in self.regions for steps in region.steps)
+        return sum(region.extra_macs for region in self.regions), nodes
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +70,10 @@ class RememberedCovers:
         return from_builtins(KeptCover, self.bench.remembered(self._question(limit, banned)))
 
     def keep(
-        self, limit: int, banned: Collection[TileRegion], found: Sequence[BandedRegion] | None
+        self, limit: int, banned: Collection[TileRegion], cover: Sequence[BandedRegion] | None
     ) -> None:
         """Cache the regions that a search found; None if it found none."""
-        regions = None if found is None else [astuple(banded.region) for banded in found]
+        regions = None if cover is None else [astuple(banded.region) for banded in cover]
         self.bench.remember(self._question(limit, banned), {"regions": regions})
 
     def _question(self, limit: int, banned: Collection[TileRegion]) -> dict[str, Any]:
@@ -100,7 +100,7 @@ class RegionSearch:
         self.costs = RegionCosts(graph, options)
         self._ends_at = monotonic() + seconds
         self._kept = kept
-        self._banded: dict[TileRegion, tuple[BandedRegion, int] | str] = {}
+        self._banded: dict[TileRegion, tuple[BandedRegion, int] | None] = {}
         self.banned: set[TileRegion] = set()  # regions whose results differed
         self.cut_by_clock = False
 
@@ -115,11 +115,11 @@ class RegionSearch:
         low, high = self._floor(), self.peak
         while high - low > max(_CLOSE * high, 1) and not self._is_late():
             target = (low + high) // 2
-            found = self.cover(target)
-            if found is None:
+            cover = self.cover(target)
+            if cover is None:
                 low = target
             else:
-                best, high = found, min(found.peak, target)
+                best, high = cover, min(cover.peak, target)
         return best
 
     def cheapest(self, limit: int) -> TileCover | None:
@@ -127,18 +127,17 @@ class RegionSearch:
 
         A cover uses the shortest sufficient regions, so a cover for a lower limit can cost less.
         """
-        found = self.cover(limit)
-        best, below = found, limit
+        cover = best = self.cover(limit)
         for _ in range(_LOWER_LIMITS):
-            below = int(min(below, found.peak if found else below) * _LOWER)
-            found = None if found is None else self.cover(below)
-            if found is None or best is None:
+            if cover is None or best is None:
                 break
-            best = min(best, found, key=lambda one: one.cost)
+            limit = int(min(limit, cover.peak) * _LOWER)
+            cover = self.cover(limit)
+            best = best if cover is None else min(best, cover, key=lambda cover: cover.cost)
         return best
 
     def cover(self, limit: int) -> TileCover | None:
-        """Return regions that bring the model within a limit; None if none are found."""
+        """Return regions with which the model meets a limit; None if there are none."""
         known = None if self._kept is None else self._kept.find(limit, self.banned)
         if known is not None:
             rows = known.regions
@@ -151,24 +150,25 @@ class RegionSearch:
         return None if regions is None else self._covered(regions)
 
     def _again(self, regions: Sequence[TileRegion]) -> TileCover | None:
-        """Return the cover of cached regions; None if they do not suit this model."""
-        found, done = [], 0
+        """Return the cover of cached regions; None if they do not fit this model."""
+        banded, done = [], 0
         for region in regions:
             inside = done <= region.first < region.end <= self._end
-            is_ours = inside and region.bands in BANDS and region.axis in AXES
-            if not is_ours or region in self.banned or self._cost(region) is None:
+            is_valid = inside and region.bands in BANDS and region.axis in AXES
+            known = self._in_bands(region) if is_valid and region not in self.banned else None
+            if known is None:
                 return None
-            one = self._found(region)
-            found += [] if one is None else [one]
+            banded.append(known[0])
             done = region.end
-        return self._covered(found)
+        return self._covered(banded)
 
-    def _covered(self, found: Sequence[BandedRegion]) -> TileCover:
-        inside = {at for one in found for at in one.region.nodes}
+    def _covered(self, banded: Sequence[BandedRegion]) -> TileCover:
+        inside = {at for item in banded for at in item.region.nodes}
         rest = [size for at, size in enumerate(self.costs.at_node) if at not in inside]
-        sizes = [self._cost(one.region) or 0 for one in found]
+        known = (self._in_bands(item.region) for item in banded)
+        sizes = [item[1] for item in known if item is not None]
         edges = (self.costs.at_step[len(self.costs.model.ops)], self.costs.before_node[0])
-        return TileCover(tuple(found), max([*rest, *sizes, *edges]))
+        return TileCover(tuple(banded), max([*rest, *sizes, *edges]))
 
     def obstacles(self, limit: int) -> Iterator[tuple[int, str]]:
         """Yield each node over the limit that cannot be computed in bands, with a reason."""
@@ -193,18 +193,18 @@ class RegionSearch:
         for first, end in self._places(start, hot, limit):
             if self._is_late():
                 return None
-            one = None if end in dead else self._fitting(first, end, limit)
-            if one is not None:
+            banded = None if end in dead else self._fitting(first, end, limit)
+            if banded is not None:
                 rest = self._from(end, limit, dead, most - 1)
                 if rest is not None:
-                    return [one, *rest]
+                    return [banded, *rest]
                 dead.add(end)
         return None
 
     def _places(self, start: int, hot: int, limit: int) -> list[tuple[int, int]]:
         """Return candidate regions around a node as first node and end, shortest first."""
         before = self.costs.before_node
-        found: set[tuple[int, int]] = set()
+        regions: set[tuple[int, int]] = set()
         for axis in AXES:
             low, high = hot, hot
             while low >= max(start, hot - _FARTHEST) and not self.bander.obstacle(low, axis):
@@ -212,17 +212,17 @@ class RegionSearch:
             top = min(len(self.graph.nodes), hot + _FARTHEST)
             while high < top and not self.bander.obstacle(high, axis):
                 high += 1
-            firsts = self._inviting(range(low + 1, hot + 1)[::-1], limit)
-            ends = self._inviting(range(hot + 1, high + 1), limit)
-            found |= {(first, end) for first in firsts for end in ends}
+            firsts = self._low_positions(range(low + 1, hot + 1)[::-1], limit)
+            ends = self._low_positions(range(hot + 1, high + 1), limit)
+            regions |= {(first, end) for first in firsts for end in ends}
         likely = [
             (first, end)
-            for first, end in found
+            for first, end in regions
             if before[end] + self.costs.exit_bytes(first, end) <= limit
         ]
-        return sorted(likely, key=lambda one: (one[1] - one[0], one))
+        return sorted(likely, key=lambda region: (region[1] - region[0], region))
 
-    def _inviting(self, places: Sequence[int], limit: int) -> list[int]:
+    def _low_positions(self, places: Sequence[int], limit: int) -> list[int]:
         """Return positions with few live bytes: each new minimum by distance, then local minima.
 
         A position farther away can have fewer live bytes but makes the region longer, so both kinds
@@ -252,11 +252,12 @@ class RegionSearch:
             least, idle = None, 0
             for bands in BANDS:
                 region = TileRegion(first, end, bands, axis)
-                cost = self._cost(region)
-                if cost is None or self._is_late():
+                known = self._in_bands(region)
+                if known is None or self._is_late():
                     break
+                banded, cost = known
                 if cost <= limit and region not in self.banned:
-                    return self._found(region)
+                    return banded
                 idle = idle + 1 if least is not None and cost >= least * (1 - _CLOSE) else 0
                 least = cost if least is None else min(least, cost)
                 if idle >= _PATIENCE:
@@ -274,19 +275,13 @@ class RegionSearch:
         ]
         return sorted(usable, key=lambda axis: -rows_of(shape, axis))
 
-    def _cost(self, region: TileRegion) -> int | None:
+    def _in_bands(self, region: TileRegion) -> tuple[BandedRegion, int] | None:
+        """Return a region in bands and its peak of live bytes; None if it cannot be cut."""
         if region not in self._banded:
             banded = self.bander.bands(region)
-            if isinstance(banded, str):
-                self._banded[region] = banded
-            else:
-                self._banded[region] = (banded, self.costs.of(banded))
-        known = self._banded[region]
-        return None if isinstance(known, str) else known[1]
-
-    def _found(self, region: TileRegion) -> BandedRegion | None:
-        known = self._banded[region]
-        return None if isinstance(known, str) else known[0]
+            known = None if isinstance(banded, str) else (banded, self.costs.of(banded))
+            self._banded[region] = known
+        return self._banded[region]
 
     def _is_late(self) -> bool:
         late = monotonic() > self._ends_at

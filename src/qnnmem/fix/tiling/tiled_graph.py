@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from qnnmem.loader.onnx.graph import ONNX_DOMAINS, OnnxGraph, attribute, is_op, live, reads
+from qnnmem.loader.onnx.graph import OnnxGraph, attribute, is_op, live, opset_of, reads
 from qnnmem.loader.onnx.tensor import EXTERNAL
 
 if TYPE_CHECKING:
@@ -35,14 +35,11 @@ class TiledGraph:
     def of(cls, model: ShapedModel) -> TiledGraph:
         """Return the graph of a model, without nodes that no output depends on."""
         scope = model.scope
-        alive = [scope.graph.node[at] for at in live(scope.graph)]
-        fixed = [all(name in scope.flow.const for name in node.output if name) for node in alive]
-        found = cls(
-            model,
-            tuple(node for node, still in zip(alive, fixed, strict=True) if still),
-            tuple(node for node, still in zip(alive, fixed, strict=True) if not still),
-        )
-        return replace(found, model=found.with_nodes(found.nodes, {}, ()))
+        alive = [scope.graph.node[index] for index in live(scope.graph)]
+        fixed = tuple(node for node in alive if scope.are_const(node.output))
+        nodes = tuple(node for node in alive if not scope.are_const(node.output))
+        graph = cls(model, fixed, nodes)
+        return replace(graph, model=graph.with_nodes(nodes, {}, ()))
 
     @property
     def types(self) -> Mapping[str, OnnxType]:
@@ -62,9 +59,7 @@ class TiledGraph:
     @cached_property
     def opset(self) -> int:
         """Version of the ONNX operator set."""
-        head = self.model.resolved.head
-        versions = [item.version for item in head.opset_import if item.domain in ONNX_DOMAINS]
-        return int(min(versions, default=1))
+        return opset_of(self.model.resolved.head)
 
     @cached_property
     def last_read(self) -> dict[str, int]:
@@ -74,12 +69,12 @@ class TiledGraph:
 
     @cached_property
     def _stored(self) -> dict[str, onnx.TensorProto]:
-        found = {item.name: item for item in self.model.scope.graph.initializer}
+        stored = {item.name: item for item in self.model.scope.graph.initializer}
         for node in self.fixed:
             value = attribute(node, "value")
             if is_op(node, "Constant") and value is not None and value.HasField("t"):
-                found[node.output[0]] = value.t
-        return found
+                stored[node.output[0]] = value.t
+        return stored
 
     def shape(self, name: str) -> tuple[int, ...] | None:
         """Return the shape of a tensor, or None if it is unknown."""
@@ -105,7 +100,7 @@ class TiledGraph:
     ) -> ShapedModel:
         """Return the model with other nodes, and with types and constants for them."""
         from qnnmem.loader.onnx.scope import Flow
-        from qnnmem.loader.onnx.tensor import OnnxType
+        from qnnmem.loader.onnx.tensor import stored_type
 
         scope = self.model.scope
         graph = OnnxGraph(
@@ -115,7 +110,7 @@ class TiledGraph:
             scope.graph.output,
             (*scope.graph.initializer, *constants),
         )
-        stored = {item.name: OnnxType(item.data_type, tuple(item.dims)) for item in constants}
+        stored = {item.name: stored_type(item) for item in constants}
         known = {**self.types, **types, **stored}
         kept = {item.name for item in (*graph.input, *graph.output)}
         kept |= {item.name for item in graph.initializer}

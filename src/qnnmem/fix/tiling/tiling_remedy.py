@@ -11,8 +11,17 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any
 
 from qnnmem.errors import ChildFailed, UsageError
-from qnnmem.fix.graph.plan_settings import flag, reordered, unplanned
-from qnnmem.fix.remedy import Change, FixBench, FixCase, JudgedChange, Step
+from qnnmem.fix.graph.plan_settings import reordered, unplanned
+from qnnmem.fix.remedy import (
+    Change,
+    FixBench,
+    FixCase,
+    JudgedChange,
+    Step,
+    check_node_count,
+    recipe_count,
+    recipe_flag,
+)
 from qnnmem.fix.tiling.bands import (
     WHOLE,
     BandedRegion,
@@ -30,7 +39,7 @@ from qnnmem.fix.tiling.tiled_graph import TiledGraph
 from qnnmem.loader.onnx.graph import all_names
 from qnnmem.loader.onnx.tensor import OnnxType
 from qnnmem.planner.pools import PoolOptions
-from qnnmem.text import counted, quote
+from qnnmem.text import by_sizes, counted, quote
 
 if TYPE_CHECKING:
     import onnx
@@ -82,7 +91,7 @@ class _Writer:
         while node.input and not node.input[-1]:
             node.input.pop()
         node.output.extend("" if part is None else self._new(part) for part in work.outputs)
-        node.attribute.extend(one for one in old.attribute if one.name not in step.attributes)
+        node.attribute.extend(item for item in old.attribute if item.name not in step.attributes)
         for name, value in step.attributes.items():
             if value is not None:
                 node.attribute.add(name=name, type=onnx.AttributeProto.INTS, ints=value)
@@ -134,19 +143,18 @@ class _Writer:
         """Return the name of a constant with this value; equal values share a constant."""
         from onnx import numpy_helper
 
-        words = "x".join(str(number) for number in value.tolist())
-        wish = f"qnnmem/{value.dtype.name}/{words}"
-        if wish not in self.constants:
+        key = f"qnnmem/{value.dtype.name}/{by_sizes(value.tolist(), '')}"
+        if key not in self.constants:
             # Use an unused name: a model that an earlier step changed already has such constants.
-            self.constants[wish] = numpy_helper.from_array(value, self._free(wish))
-        return self.constants[wish].name
+            self.constants[key] = numpy_helper.from_array(value, self._free(key))
+        return self.constants[key].name
 
-    def _free(self, wish: str) -> str:
-        """Return `wish`, or a similar name if it is already used."""
-        name, number = wish, 1
+    def _free(self, preferred: str) -> str:
+        """Return the preferred name, or a similar name if it is already used."""
+        name, number = preferred, 1
         while name in self.taken:
             number += 1
-            name = f"{wish}#{number}"
+            name = f"{preferred}#{number}"
         self.taken.add(name)
         return name
 
@@ -155,7 +163,7 @@ def rewrite(graph: TiledGraph, regions: Sequence[BandedRegion]) -> ShapedModel:
     """Return the model with disjoint regions computed in bands."""
     writer = _Writer(graph)
     done = 0
-    for banded in sorted(regions, key=lambda one: one.region.first):
+    for banded in sorted(regions, key=lambda banded: banded.region.first):
         writer.nodes += graph.nodes[done : banded.region.first]
         writer.write(banded)
         done = banded.region.end
@@ -199,8 +207,8 @@ class TilingRemedy:
             cover = _cover(search, limit, is_last=is_last)
             if cover is None or not cover.regions:
                 return
-            made = self._made(bench, base, search.costs.options, cover.regions, search.graph)
-            judged = bench.judged(made)
+            change = self._best_order(bench, base, search, cover)
+            judged = bench.judged(change)
             yield replace(judged, seconds=monotonic() - begin)
             if not judged.holds:
                 search.banned.update(_differing(bench, base, search, cover))
@@ -209,16 +217,12 @@ class TilingRemedy:
             else:
                 return
 
-    def _made(
-        self,
-        bench: FixBench,
-        base: Change,
-        options: PoolOptions,
-        regions: Sequence[BandedRegion],
-        graph: TiledGraph,
+    def _best_order(
+        self, bench: FixBench, base: Change, search: RegionSearch, cover: TileCover
     ) -> Change:
         """Return the change, with its nodes reordered if that is allowed and saves memory."""
-        plain = self._change(base, graph, regions, options)
+        options = search.costs.options
+        plain = self._change(base, search.graph, cover.regions, options)
         need = bench.judge(plain)
         limit = bench.case.limit
         is_enough = limit is not None and (need.size or 0) <= limit
@@ -237,10 +241,9 @@ class TilingRemedy:
         regions: Sequence[BandedRegion],
         options: PoolOptions,
     ) -> Change:
-        extra = sum(one.extra_macs for one in regions)
         step: dict[str, Any] = {
             "nodes": len(graph.nodes),
-            "regions": [_as_json(graph, one.region) for one in regions],
+            "regions": [_as_json(graph, banded.region) for banded in regions],
             "inplace": options.inplace,
             "reorder": False,
         }
@@ -251,18 +254,18 @@ class TilingRemedy:
             model=rewrite(graph, regions),
             options=options,
             macs=base.macs or Bander(graph).macs(),
-            extra_macs=base.extra_macs + extra,
+            extra_macs=base.extra_macs + sum(banded.extra_macs for banded in regions),
         )
 
-    def again(self, case: FixCase, base: Change, step: Step) -> Change:
+    def replay(self, case: FixCase, base: Change, step: Step) -> Change:
         """Apply a recipe step to `base`; raise UsageError if it does not match the model."""
         graph = TiledGraph.of(base.model)
-        options = replace(base.pool_options, inplace=flag(step["inplace"]))
-        made = self._change(base, graph, _banded(graph, step), options)
-        if not flag(step["reorder"]):
-            return made
-        other = reordered(case, made.model, options)
-        return made if other is None else _in_other_order(made, other)
+        options = replace(base.pool_options, inplace=recipe_flag(step["inplace"]))
+        change = self._change(base, graph, _banded(graph, step), options)
+        if not recipe_flag(step["reorder"]):
+            return change
+        other = reordered(case, change.model, options)
+        return change if other is None else _in_other_order(change, other)
 
 
 def _in_other_order(change: Change, model: Any) -> Change:
@@ -271,32 +274,31 @@ def _in_other_order(change: Change, model: Any) -> Change:
 
 
 def _cover(search: RegionSearch, limit: int | None, *, is_last: bool) -> TileCover | None:
-    """Return a cover within the limit; the best cover if the last attempt finds none."""
+    """Return a cover within the limit; in the last attempt, the best cover if there is none."""
     if limit is None:
         return search.fewest()
-    found = search.cheapest(limit)
-    return search.fewest() if found is None and is_last else found
+    cover = search.cheapest(limit)
+    return search.fewest() if cover is None and is_last else cover
 
 
 def _differing(
     bench: FixBench, base: Change, search: RegionSearch, cover: TileCover
 ) -> set[TileRegion]:
     """Return the regions that change results when used alone; if there are none, all."""
-    found = set()
-    for one in cover.regions:
+    differing = set()
+    for banded in cover.regions:
         try:
-            alone = bench.prove(replace(base, model=rewrite(search.graph, [one])))
+            same = bench.prove(replace(base, model=rewrite(search.graph, [banded]))).identical
         except ChildFailed:
-            found.add(one.region)
-            continue
-        if not alone.identical:
-            found.add(one.region)
-    return found or {one.region for one in cover.regions}
+            same = False
+        if not same:
+            differing.add(banded.region)
+    return differing or {banded.region for banded in cover.regions}
 
 
 def _words(regions: Sequence[BandedRegion]) -> str:
     """Return a short description of the regions."""
-    bands = sorted({one.region.bands for one in regions})
+    bands = sorted({banded.region.bands for banded in regions})
     if len(regions) > 1:
         spread = f"{bands[0]}" if len(bands) == 1 else f"{bands[0]} to {bands[-1]}"
         return f"{len(regions)} regions in {spread} bands"
@@ -323,37 +325,24 @@ def _as_json(graph: TiledGraph, region: TileRegion) -> dict[str, Any]:
 
 def _banded(graph: TiledGraph, step: Step) -> Sequence[BandedRegion]:
     """Return the regions of a recipe; raise UsageError if they do not match the model."""
-    nodes = count(step["nodes"])
-    if len(graph.nodes) != nodes:
-        raise UsageError(
-            f"the recipe is for a model with {nodes} nodes, but this one has {len(graph.nodes)}"
-        )
+    check_node_count(step, len(graph.nodes))
     bander = Bander(graph)
-    found, done = [], 0
-    for one in step["regions"]:
-        region = TileRegion(
-            count(one["first"]), count(one["end"]), count(one["bands"]), _AXES[one["axis"]]
-        )
-        if not done <= region.first < region.end <= nodes or region.bands < 2:
+    regions, done = [], 0
+    for values in step["regions"]:
+        first, end, bands = (recipe_count(values[name]) for name in ("first", "end", "bands"))
+        region = TileRegion(first, end, bands, _AXES[values["axis"]])
+        if not done <= region.first < region.end <= len(graph.nodes) or region.bands < 2:
             raise UsageError("the recipe has regions that overlap or are not in the model")
         ends = (graph.nodes[region.first].output[0], graph.nodes[region.end - 1].output[0])
-        said = (str(one["first_tensor"]), str(one["last_tensor"]))
-        if ends != said:
+        names = (str(values["first_tensor"]), str(values["last_tensor"]))
+        if ends != names:
             raise UsageError(
-                f"the recipe is for another model: {quote(said[0])} is not an output of "
-                f"node {region.first}, or {quote(said[1])} is not an output of node "
-                f"{region.end - 1}"
+                f"the recipe is for another model: {quote(names[0])} is not an output of node "
+                f"{first}, or {quote(names[1])} is not an output of node {end - 1}"
             )
         banded = bander.bands(region)
         if isinstance(banded, str):
             raise UsageError(f"a region of the recipe cannot be computed in bands: {banded}")
-        found.append(banded)
+        regions.append(banded)
         done = region.end
-    return found
-
-
-def count(value: object) -> int:
-    """Return a recipe's value as a count; raise ValueError unless it is a valid count."""
-    if type(value) is not int or not 0 <= value < 1 << 40:
-        raise ValueError(f"{quote(value)} is not a valid count")
-    return value
+    return regions

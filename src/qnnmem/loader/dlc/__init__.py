@@ -39,9 +39,9 @@ __all__ = [
 
 
 def read(path: Path, graph: str | None = None, *, trusted: bool = False) -> Model:
-    """Return a graph of a DLC as a model; the first graph unless a name is given.
+    """Return a graph of a DLC as a model: the named graph, or else the first.
 
-    QNN's compilers get the same graph. A `trusted` file is a model library, not a DLC.
+    QNN's compilers receive the same graph. A `trusted` file is a model library, not a DLC.
     """
     return _model(path, compose_trusted(path) if trusted else compose(path), graph)
 
@@ -63,8 +63,8 @@ def read_with_graph(
 ) -> tuple[Model, onnx.ModelProto | None]:
     """Return the result of `read`, and the ONNX nodes that compute the model.
 
-    The second value is None if an operator has no translation; a note in the model names it. A
-    `trusted` file is a model library.
+    The second value is None if an operator has no translation; a note in the model names that
+    operator. A `trusted` file is a model library.
     """
     from qnnmem.loader.dlc.operators import translate
     from qnnmem.loader.onnx.draft import NotTranslated

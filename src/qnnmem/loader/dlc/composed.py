@@ -77,7 +77,7 @@ def _asked(
 
 
 def named_graph(path: Path, graphs: Sequence[ComposedGraph], name: str) -> ComposedGraph:
-    """Return the graph with this name; raise LoadError with a list of the graphs if none has it."""
+    """Return the graph with this name; raise LoadError, with a list of graphs, if there is none."""
     for graph in graphs:
         if graph.name == name:
             return graph
@@ -119,7 +119,7 @@ def as_graphs(
 
 
 def _refusal(reply: Composed) -> str:
-    """Return why the vendor's reader failed; it returns code 1002 for any damage."""
+    """Return why the vendor's reader failed; the reader returns code 1002 for any damage."""
     if reply.why:
         return f"cannot be read: {reply.why}"
     doing = "open it" if reply.call == _OPENING else "read its graphs"

@@ -88,7 +88,7 @@ class Step(NodeWriter):
         return [int(number) for number in self.array(name, default).reshape(-1)]
 
     def require(self, **allowed: Sequence[Any]) -> None:
-        """Raise NotTranslated for parameter values that have no translation."""
+        """Raise NotTranslated if a parameter has a value that is not allowed."""
         for name, values in allowed.items():
             self._used.add(name)
             value = self.op.scalars.get(name, values[0])
@@ -103,7 +103,7 @@ class Step(NodeWriter):
                 raise NotTranslated(f"{parameter} is not supported")
 
     def read(self, position: int) -> str:
-        """Return the name of an input as real numbers; integers and booleans stay unchanged."""
+        """Return the name of an input's real numbers; integers and booleans stay unchanged."""
         tensor = self.tensor(position)
         name = self.raw(position)
         if tensor.data_type.is_quantized:
@@ -141,9 +141,9 @@ class Step(NodeWriter):
         return all(encoding == encodings[0] for encoding in encodings)
 
     def movement(self, *positions: int) -> tuple[Callable[[int], str], Callable[..., None]]:
-        """Return functions that read inputs and write outputs to move elements between them.
+        """Return a function that reads an input, and one that writes an output, to move elements.
 
-        The functions keep the stored elements unless inputs and outputs have different encodings.
+        Both keep the stored elements unless the inputs and outputs have different encodings.
         """
         if self.same_encoding(*positions):
             return self.raw, self.write_raw

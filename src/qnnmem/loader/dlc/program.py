@@ -102,7 +102,7 @@ def compose_trusted(
 
 
 def _is_out_of_memory() -> bool:
-    """Return whether the process came near its memory limit; code can hide failed allocations."""
+    """Return whether the process came near its memory limit; libraries hide failed allocations."""
     import resource
 
     limit, _ = resource.getrlimit(resource.RLIMIT_AS)

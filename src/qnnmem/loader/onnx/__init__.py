@@ -48,7 +48,7 @@ _LOCATION = "location"  # key of external data that names its file
 
 
 class FixedSizes(TypedDict, total=False):
-    """Sizes and values that fix a model.
+    """Sizes for the open dimensions of a model, and values for its inputs.
 
     `dims` sets named dimensions. `shapes` sets whole inputs, and upper limits for inner tensors
     whose shape depends on data. `values` makes inputs constants: a number, several numbers, an
@@ -74,7 +74,7 @@ def read(path: Path, **options: Unpack[ReadOptions]) -> Model:
 
 
 def executable(path: Path, **options: Unpack[ReadOptions]) -> onnx.ModelProto:
-    """Return the ONNX graph from which `read` builds the model; `Op.sources` index its nodes.
+    """Return the ONNX graph from which `read` builds the model; `Op.sources` number its nodes.
 
     The options must be those of `read`. Value infos have the types of all tensors. External data is
     not moved: locations were checked and are relative to the model's folder.
@@ -130,7 +130,7 @@ def tensor_count(path: Path) -> int | None:
 
 
 def weight_files(path: Path, folder: Path) -> dict[str, Path]:
-    """Return the external data files of a model, by the names it uses for them.
+    """Return the external data files of a model, by their names in the model.
 
     Each file must be below `folder` after links are resolved; it need not exist.
     """

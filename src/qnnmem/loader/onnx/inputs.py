@@ -64,7 +64,7 @@ def constant_input(item: onnx.ValueInfoProto, value: InputValue) -> onnx.TensorP
     """Return the constant tensor that replaces an input.
 
     One number fills a known shape, or is one element if the shape is unknown. Several numbers are
-    the elements in order. A .npy file or an array brings its own shape.
+    the elements in order. A .npy file or an array keeps its own shape.
     """
     from onnx import helper, numpy_helper
 
@@ -152,7 +152,7 @@ def _shaped(
 
 
 def _filled(sizes: Sequence[int | None], count: int) -> list[int] | None:
-    """Return the sizes, with the free size set so that they give `count` elements, or None."""
+    """Return the sizes with the free size filled in for `count` elements; None if impossible."""
     known = math.prod(size for size in sizes if size is not None)
     free = sum(size is None for size in sizes)
     if free > 1 or (free == 0 and known != count) or (free and (not known or count % known)):
@@ -372,7 +372,7 @@ def index_limits(
 ) -> dict[str, int]:
     """Return the inputs that hold indices, each with the number of rows in the indexed table.
 
-    `shapes` has the shapes of tables whose shapes the graph does not state.
+    `shapes` adds the shapes of tables that the graph does not state.
     """
     known = {**_stated(graph), **(shapes or {})}
     origins: dict[str, set[str]] = {item.name: {item.name} for item in graph.input}

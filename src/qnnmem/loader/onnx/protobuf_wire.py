@@ -58,7 +58,7 @@ def check_wire(path: Path, blob: bytes) -> None:
 
 
 class _Scan:
-    """Walk over all messages of a file, which counts them and their bytes."""
+    """Counts the messages of a file, and the bytes of plain weights."""
 
     def __init__(self, blob: bytes) -> None:
         self.blob = blob

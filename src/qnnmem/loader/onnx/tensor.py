@@ -154,7 +154,8 @@ def tensors(model: onnx.ModelProto) -> Iterator[onnx.TensorProto]:
 def check_data(path: Path, model: onnx.ModelProto) -> None:
     """Check every stored tensor of a decoded model, and remove fields that do not apply to it.
 
-    Raise LoadError unless its data agrees with its shape, and is in this file or below its folder.
+    Raise LoadError unless the data of a tensor agrees with its shape, and is in the model's file or
+    below its folder.
     """
     _refuse_sparse(path, model)
     for tensor in tensors(model):
@@ -215,15 +216,15 @@ def stored_bytes(tensor: onnx.TensorProto) -> int:
     return Tensor(tensor.name, DTYPES[tensor.data_type], tuple(tensor.dims)).nbytes
 
 
-def _expect(path: Path, name: str, what: str, have: int, want: int) -> None:
+def _expect(path: Path, name: str, noun: str, have: int, want: int) -> None:
     if have != want:
         raise LoadError(
-            path, f"tensor {quote(name)} stores {have:,} {what}, but its shape needs {want:,}"
+            path, f"tensor {quote(name)} stores {have:,} {noun}, but its shape needs {want:,}"
         )
 
 
 def _typed_field(tensor: onnx.TensorProto) -> tuple[str, int]:
-    """Return the field that stores elements of the tensor's type, and the entries it must have."""
+    """Return the field that stores the tensor's element type, and how many entries it must have."""
     from onnx import helper
 
     count, dtype = math.prod(tensor.dims), DTYPES.get(tensor.data_type)
@@ -235,19 +236,19 @@ def _typed_field(tensor: onnx.TensorProto) -> tuple[str, int]:
 
 
 def _check_external(path: Path, tensor: onnx.TensorProto) -> None:
-    what = _external(tensor)
+    who = _external(tensor)
     if tensor.data_type == STRING:
-        raise LoadError(path, f"{what} would contain strings, which an external file cannot store")
+        raise LoadError(path, f"{who} would contain strings, which an external file cannot store")
     need, entries = stored_bytes(tensor), _entries(path, tensor)
     location, file = entries.get("location", ""), _file_of(path, tensor, entries)
-    offset = _count(path, entries, "offset", what) or 0
-    length = _count(path, entries, "length", what)
+    offset = _count(path, entries, "offset", who) or 0
+    length = _count(path, entries, "length", who)
     if length is not None:
         _expect(path, tensor.name, "external bytes", length, need)
-    size, end = _size_of(path, file, what), offset + need
+    size, end = _size_of(path, file, who), offset + need
     if end > size:
         raise LoadError(
-            path, f"{what} ends at byte {end:,}, but {quote(location)} has only {size:,}"
+            path, f"{who} ends at byte {end:,}, but {quote(location)} has only {size:,}"
         )
     del tensor.external_data[:]
     for key, value in (("location", location), ("offset", offset), ("length", need)):
@@ -284,25 +285,25 @@ def _file_of(path: Path, tensor: onnx.TensorProto, entries: dict[str, str]) -> P
         raise LoadError(path, f"{_external(tensor)} {exc}") from None
 
 
-def _size_of(path: Path, file: Path, what: str) -> int:
+def _size_of(path: Path, file: Path, who: str) -> int:
     try:
         status = file.stat()
     except (OSError, ValueError) as exc:
         raise LoadError(
-            path, f"{what} is missing: {quote(file.name)} could not be opened next to the model"
+            path, f"{who} is missing: {quote(file.name)} could not be opened next to the model"
         ) from exc
     if not stat.S_ISREG(status.st_mode):
-        raise LoadError(path, f"{what} is in {quote(file.name)}, which is not a regular file")
+        raise LoadError(path, f"{who} is in {quote(file.name)}, which is not a regular file")
     return status.st_size
 
 
-def _count(path: Path, entries: dict[str, str], key: str, what: str) -> int | None:
+def _count(path: Path, entries: dict[str, str], key: str, who: str) -> int | None:
     text = entries.get(key)
     if text is None:
         return None
     if not (text.isascii() and text.isdigit() and len(text) < 20):
         raise LoadError(
-            path, f"{what} has {key} {quote(text)}, which is not a whole number of bytes"
+            path, f"{who} has {key} {quote(text)}, which is not a whole number of bytes"
         )
     return int(text)
 

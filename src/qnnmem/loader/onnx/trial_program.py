@@ -86,14 +86,14 @@ class OutputTypes(WireMessage, frozen=True):
 
 
 class OptimiseBasic(WireMessage, frozen=True):
-    """A request to optimise the model as onnxruntime does before it selects execution providers."""
+    """A request for the optimisations that precede the choice of execution providers."""
 
     doing: ClassVar[str] = "folding constants"
     folder: Path
 
 
 class Order(WireMessage, frozen=True):
-    """A request to run the model until it succeeds; inputs have ONNX's element type numbers."""
+    """A request to run the model until a run succeeds; inputs have ONNX's element type numbers."""
 
     doing: ClassVar[str] = "a trial run"
     inputs: list[tuple[str, int, tuple[int, ...]]]

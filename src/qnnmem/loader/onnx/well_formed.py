@@ -178,7 +178,7 @@ _WAYS_OUT = {
 
 
 def is_foreign(node: onnx.NodeProto) -> bool:
-    """Return whether an operator's domain is outside those with known output shapes."""
+    """Return whether the output shapes of an operator's domain are unknown."""
     return node.domain not in _KNOWN and not node.domain.startswith("com.microsoft.")
 
 

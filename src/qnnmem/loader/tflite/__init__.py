@@ -75,13 +75,13 @@ def _read(
     open_inputs = _open_inputs(path, graphs[0])
     if dims:
         raise _no_names(path, open_inputs)
-    given = _given(path, graphs[0], shapes)
+    changed = _given(path, graphs[0], shapes)
     left = [tensor.name for tensor in open_inputs if tensor.name not in shapes]
-    if given and left:
+    if changed and left:
         raise UsageError(
             f"input {quote(left[0])} has no fixed size either; set its shape too", where=path
         )
-    file = TfliteFile(path, graphs, given, open_inputs)
+    file = TfliteFile(path, graphs, changed, open_inputs)
     try:
         model = read_graph(file)
     except RecursionError as exc:
@@ -131,7 +131,7 @@ def _given(
 ) -> dict[int, tuple[int, ...]]:
     """Return the given shapes that differ from the stored ones, by tensor index."""
     indexes = {graph.tensors[index].name: index for index in graph.inputs}
-    given = {}
+    changed = {}
     for name, sizes in shapes.items():
         if name not in indexes:
             inputs = ", ".join(map(quote, [*indexes][:8]))
@@ -143,8 +143,8 @@ def _given(
             continue
         if not _may_change(tensor, shape):
             raise UsageError(_refusal(tensor), where=path)
-        given[indexes[name]] = shape
-    return given
+        changed[indexes[name]] = shape
+    return changed
 
 
 def _may_change(tensor: RawTensor, wanted: tuple[int, ...]) -> bool:

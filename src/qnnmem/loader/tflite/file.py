@@ -152,11 +152,9 @@ def sparse_notes(file: TfliteFile, constants: Mapping[str, Tensor]) -> Iterator[
 def assumptions(file: TfliteFile) -> Words:
     """Return the warnings about placeholder sizes and custom operators; empty if there are none."""
     placeholders, custom = _placeholders(file), unknown_inside(_custom(file))
-    return (
-        chain_words(placeholders, "\n", custom)
-        if placeholders and custom
-        else placeholders or custom
-    )
+    if placeholders and custom:
+        return chain_words(placeholders, "\n", custom)
+    return placeholders or custom
 
 
 def _custom(file: TfliteFile) -> list[str]:

@@ -219,9 +219,9 @@ class TfliteStep(NodeWriter):
         return self._draft.names[index]
 
     def read(self, position: int = 0, perm: Sequence[int] = ()) -> str:
-        """Return the name of an input as real numbers; whole numbers stay unchanged.
+        """Return the name of an input's real numbers; whole numbers stay unchanged.
 
-        `perm` transposes it first, while its elements still have their small stored size.
+        `perm` transposes the input first, while its elements still have their small stored size.
         """
         tensor = self.tensor(position)
         name = self.raw(position)
@@ -242,7 +242,7 @@ class TfliteStep(NodeWriter):
         return self._dequantize(name, tensor.scales, zeros, order.index(tensor.axis), value.dtype)
 
     def bias(self) -> list[str]:
-        """Return the name of the bias as real numbers in a list; empty without a bias."""
+        """Return a list with the name of the bias as real numbers; empty without a bias."""
         if not self.has(2):
             return []
         value = self.value(2)
@@ -345,10 +345,10 @@ class TfliteStep(NodeWriter):
         return all((raw.scales, raw.zeros) == (result.scales, result.zeros) for raw in same_type)
 
     def movement(self, *, exact: bool = True) -> tuple[Callable[[int], str], Callable[..., None]]:
-        """Return functions that read inputs and write outputs to move elements between them.
+        """Return a function that reads an input, and one that writes an output, to move elements.
 
-        The functions keep the stored elements if inputs and outputs have the same encoding, and
-        `exact` is True: the operator computes no new elements.
+        Both keep the stored elements if the inputs and outputs have the same encoding. `exact` is
+        False for an operator that computes new elements.
         """
         if exact and self.same_encoding():
             return self.raw, self.write_raw

@@ -293,8 +293,8 @@ class _GraphReader:
             return
         returned, fault = bodies[-1].returned, ""
         if op.type == "WHILE":
-            given = [self._shape(index) for index in passed]
-            if any(at < len(returned) and returned[at] != given[at] for at in carried):
+            passed_shapes = [self._shape(index) for index in passed]
+            if any(at < len(returned) and returned[at] != passed_shapes[at] for at in carried):
                 fault = "changes the shape of a loop variable between iterations"
         elif any(body.returned != returned for body in bodies):
             fault = "returns different shapes depending on its data"

@@ -252,8 +252,8 @@ class KnownShapes:
         elif fault:
             raise UsageError(f"with these shapes, {where} {fault}", where=self._file.path)
         elif self._file.given and not same:
-            what = f"the output of {where} cannot be computed for these shapes"
-            raise UsageError(what, where=self._file.path, cure=_CONVERT)
+            problem = f"the output of {where} cannot be computed for these shapes"
+            raise UsageError(problem, where=self._file.path, cure=_CONVERT)
 
 
 def _agrees(raw: RawTensor, shape: Shape) -> bool:

@@ -23,7 +23,7 @@ def _axes(step: Step) -> int:
 
 
 def _channels_second(step: Step) -> str:
-    """Return the name of the first input with channels second, as ONNX expects."""
+    """Return the name of the first input, transposed to channels second as ONNX expects."""
     spatial = range(1, _axes(step) + 1)
     return step.emit("Transpose", step.read(0), perm=(0, len(spatial) + 1, *spatial))
 
@@ -45,7 +45,7 @@ def _window(step: Step) -> dict[str, Any]:
 
 
 def _filter(step: Step) -> tuple[tuple[int, ...], list[str]]:
-    """Return the filter size and the names of all inputs, with channels on ONNX's axes."""
+    """Return the filter size and the names of all inputs, transposed to ONNX's axis order."""
     axes = _axes(step)
     if len(step.shape(1)) != axes + 2:
         raise step.refuse("with a filter of another rank is not supported")
@@ -102,7 +102,7 @@ def _write_sum(step: Step, value: str) -> None:
 
 
 def _batch_norm(step: Step) -> None:
-    """Add a factor and an offset for each channel, which is the last axis."""
+    """Multiply each channel (the last axis) by a factor and add an offset."""
     _write_sum(step, step.emit("Mul", step.read(0), step.read(1)))
 
 
@@ -263,7 +263,7 @@ def _batch_first(step: Step) -> bool:
 
 
 def _steps(step: Step) -> str:
-    """Return the name of the input with its axes in the order steps, batch, features."""
+    """Return the name of the input, transposed to the axes steps, batch, features."""
     value = step.read(0)
     if len(step.shape()) < _SEQUENCE:
         return step.emit("Unsqueeze", value, step.constant([0], "i8"))
@@ -273,7 +273,7 @@ def _steps(step: Step) -> str:
 def _joined(step: Step, positions: Sequence[int], size: int, zeros: int = 0) -> str:
     """Return the name of the concatenated tensors of all gates, with an axis for the direction.
 
-    Omitted tensors are 0; `zeros` more such tensors follow.
+    An omitted tensor counts as zeros; `zeros` more tensors of zeros follow.
     """
     gates = [step.read(position) if step.has(position) else "" for position in positions]
     gates += [""] * zeros

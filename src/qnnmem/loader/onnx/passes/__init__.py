@@ -13,7 +13,7 @@ _R = TypeVar("_R")
 
 
 def stage(name: str) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
-    """Return a decorator for a pass: a LoadError in it gets the pass's name as `stage`."""
+    """Return a decorator that stores a pass's name as the `stage` of its LoadErrors."""
 
     def mark(run: Callable[_P, _R]) -> Callable[_P, _R]:
         @wraps(run)

@@ -54,7 +54,7 @@ class Group:
 
     @property
     def sources(self) -> tuple[int, ...]:
-        """Indexes of the nodes, in an order they can run in."""
+        """Indexes of the nodes, in an executable order."""
         return (*self.before, self.index, *self.after)
 
 
@@ -66,7 +66,7 @@ def group(graph: OnnxGraph, alive: Collection[int], const: Collection[str]) -> l
 
 
 class _Folding:
-    """The live nodes of a graph that are not constant, and those that fold into their neighbour."""
+    """Live, non-constant nodes of a graph, and the quantization nodes to fold into others."""
 
     def __init__(self, graph: OnnxGraph, alive: Collection[int], const: Collection[str]) -> None:
         self.nodes = list(graph.node)
@@ -240,12 +240,12 @@ def _build(name: str, scope: Scope, notes: Iterable[str] = ()) -> Model:
     groups = group(graph, alive, scope.flow.const)
     ops = [*_constant_outputs(scope, outputs), *(_op(scope, item, used) for item in groups)]
     results = [result for op in ops for result in op.outputs]
-    made = {*inputs, *results}
+    defined_here = {*inputs, *results}
     # Constants are tensors that steps read, but that neither a step nor the caller makes.
-    read = dict.fromkeys(source for op in ops for source in op.inputs if source not in made)
+    read = dict.fromkeys(source for op in ops for source in op.inputs if source not in defined_here)
     constants = tuple(filter(scope.is_own_const, read))
     own = (*inputs, *constants, *outputs, *results)
-    tensors = {item: _tensor(scope, item) for item in own if item in made or item in read}
+    tensors = {item: _tensor(scope, item) for item in own if item in defined_here or item in read}
     return Model(
         name=name,
         format="onnx",
@@ -379,8 +379,8 @@ def _may_overwrite(scope: Scope, group: Group) -> bool:
 
     Each such input must have as many elements as the output. A small broadcast input can have as
     many bytes as a wide result of narrow elements (four floats compared into sixteen bools), but
-    other elements still need its values. A tensor that a body captures must not be overwritten
-    either.
+    its values are still needed for other elements. A tensor that a body captures must not be
+    overwritten either.
     """
     result = _tensor(scope, group.outputs[0])
     inputs = [
@@ -452,7 +452,7 @@ def _decided(nodes: Iterable[onnx.NodeProto], known: set[str]) -> onnx.NodeProto
 
 
 def _may_vary(node: onnx.NodeProto | None) -> bool:
-    """Return whether a node's output shape can only be found in a trial run."""
+    """Return whether only a trial run can find a node's output shape."""
     if node is None:
         return False
     return is_op(node, *CONTROL) or is_foreign(node) or node.op_type in _BY_DATA

@@ -25,7 +25,7 @@ MIN_OPSET = 7
 class GuardedModel:
     """A checked model, with the nodes of every graph in execution order.
 
-    If the model has functions, names and order become final, and are checked, in the next pass.
+    If the model has functions, the next pass inlines them and then checks names and order.
     """
 
     path: Path

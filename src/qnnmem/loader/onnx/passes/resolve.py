@@ -147,7 +147,7 @@ def _declared(graph: onnx.GraphProto, nodes: Iterable[onnx.NodeProto]) -> dict[s
 
 
 def _without_unused(graph: OnnxGraph) -> OnnxGraph:
-    """Return the graph; drop initializers that no node reads, and shapes that the file declares."""
+    """Return the graph without unread initializers and without declared shapes."""
     stored = {item.name for item in graph.initializer}
     read = {name for node in graph.node for name in reads(node)}
     read.update(item.name for item in graph.output)
@@ -200,7 +200,7 @@ _DEFAULTS: Mapping[str, Mapping[str, int]] = MappingProxyType({"STFT": {"oneside
 
 
 def lacks_defaults(node: onnx.NodeProto) -> bool:
-    """Return True if a node, or a node in its bodies, omits an attribute with a misread default.
+    """Return True if a node, or a node in its bodies, omits an attribute whose default is misread.
 
     Shape inference assumes the wrong default for such an attribute.
     """

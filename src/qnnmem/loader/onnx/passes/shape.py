@@ -286,8 +286,8 @@ STEADY = "is the same in each run"  # independent of data: a trial run may measu
 
 def check_form(trials: Trials, node: onnx.NodeProto) -> None:
     """Raise LoadError for control flow whose bodies lack required inputs or outputs."""
-    found = (attribute(node, name) for name in _BODIES[node.op_type])
-    inner = [item.g for item in found if item is not None and item.HasField("g")]
+    attributes = (attribute(node, name) for name in _BODIES[node.op_type])
+    inner = [item.g for item in attributes if item is not None and item.HasField("g")]
     good = len(inner) == len(_BODIES[node.op_type]) == len(list(bodies(node)))
     good = good and all(node.output) and all(len(body.output) >= len(node.output) for body in inner)
     if is_op(node, "If"):

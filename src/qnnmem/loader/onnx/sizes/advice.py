@@ -129,7 +129,7 @@ class _Advisor:
         return tuple(spaced([item for item in items if item not in settings]) for items in lists)
 
     def _mend(self, error: LoadError) -> LoadError:
-        """Return the error with a cure, or unchanged if none is known."""
+        """Return the error, with a cure if one is known."""
         sizes = tuple((item, size) for item in self._open_sizes() if (size := self._size(item)))
         if not (sizes or self._switches):
             return error

@@ -210,7 +210,7 @@ class OpenChoice:
 
 @dataclass(frozen=True, slots=True)
 class BestChoice:
-    """The best choice of a search; `untried` says why it was not tried completely."""
+    """The best choice of a search; `untried` says why the choice was not fully tried."""
 
     choice: OpenChoice
     untried: Words = ""
