@@ -1,4 +1,4 @@
-"""`qnnmem check --history` and its page: accepted numbers by commit; no foreign command runs."""
+"""`qnnmem check --history` and its page: accepted numbers by commit, without foreign commands."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.skipif(shutil.which("git") is None, reason="git is not 
 
 
 def git(folder: Path, *words: str) -> str:
-    """Run git as a developer does, with a name and without a configuration of this machine."""
+    """Run git with a fixed name and without the machine's configuration."""
     name = ("-c", "user.name=n", "-c", "user.email=n@localhost", "-c", "commit.gpgSign=false")
     clean = {key: value for key, value in os.environ.items() if not key.startswith("GIT_")}
     clean["GIT_CONFIG_GLOBAL"] = os.devnull
@@ -33,7 +33,7 @@ def git(folder: Path, *words: str) -> str:
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Three accepted states of one model, each in a commit, and a growth that is not accepted."""
+    """Set up three commits with accepted numbers and one growth that is not accepted."""
     folder = make_project(tmp_path / "project")
     monkeypatch.chdir(folder)
     git(folder, "init", "--quiet")
@@ -46,7 +46,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_accepted_numbers_come_oldest_first(project: Path) -> None:
-    """In the JSON, as a line of the text, and as a curve of the page."""
+    """Accepted numbers come oldest first, in the JSON, the text and the page's curve."""
     found = json.loads(run("check", "--history", "--json").output)
     sizes = [state["models"][SPOTTER]["scratch"] for state in found["history"]]
     assert sizes == [15000, 17000, 16000]
@@ -62,7 +62,7 @@ def test_accepted_numbers_come_oldest_first(project: Path) -> None:
 
 
 def test_the_page_links_every_cell_to_its_model(project: Path) -> None:
-    """A model and a target are a cell; what was planned has its map in the part it leads to."""
+    """Each cell of the page's matrix links to its model's section, which has a map."""
     assert exit_code(run("check", "-o", "page.html")) == 0
     page = (project / "page.html").read_text("utf-8")
     links = [part.partition('"')[0] for part in page.split('href="#')[1:]]
@@ -74,7 +74,7 @@ def test_the_page_links_every_cell_to_its_model(project: Path) -> None:
 
 
 def test_a_broken_budget_is_first_and_open(project: Path) -> None:
-    """With its reason above the matrix."""
+    """An exceeded budget comes first, with its reason, in an opened section."""
     grow(project, 9500)
     assert exit_code(run("check", "--also", "page.html")) == 1
     page = (project / "page.html").read_text("utf-8")
@@ -85,7 +85,7 @@ def test_a_broken_budget_is_first_and_open(project: Path) -> None:
 
 
 def test_no_command_of_the_repository_is_started(project: Path, tmp_path: Path) -> None:
-    """Whatever its configuration and its attributes name, and where objects are missing."""
+    """No command named by the repository's configuration, hooks or attributes is started."""
     trap = tmp_path / "trap"
     spring = tmp_path / "spring"
     spring.write_text(f"#!/bin/sh\necho $0 $* >> {trap}\n")
@@ -119,7 +119,7 @@ def test_no_command_of_the_repository_is_started(project: Path, tmp_path: Path) 
 
 
 def test_what_is_no_baseline_in_a_commit_is_left_out(project: Path) -> None:
-    """Half a file, and a file of another kind."""
+    """Commits with a damaged or foreign baseline are left out of the history."""
     kept = (project / "qnnmem-baseline.json").read_bytes()
     for content in (kept[:50], b'{"schema": "other"}', b"[" * 5000, kept):
         (project / "qnnmem-baseline.json").write_bytes(content)
@@ -130,7 +130,7 @@ def test_what_is_no_baseline_in_a_commit_is_left_out(project: Path) -> None:
 def test_without_a_repository_or_a_baseline_it_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a sentence, with the exit code of an answer that cannot be given."""
+    """Without a repository, --history exits with 3; without a baseline, with 2."""
     folder = make_project(tmp_path / "project")
     monkeypatch.chdir(folder)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))

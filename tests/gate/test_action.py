@@ -17,13 +17,13 @@ ROOT = Path(__file__).parents[2]
 
 
 def action() -> dict[str, Any]:
-    """The action as GitHub reads it."""
+    """Return the parsed action.yml."""
     found: dict[str, Any] = yaml.safe_load((ROOT / "action.yml").read_text("utf-8"))
     return found
 
 
 def test_an_action_has_what_github_asks_of_it() -> None:
-    """Composite, a shell for each script, and every input that is used is declared."""
+    """The action is composite, each script has a shell, and every used input is declared."""
     found = action()
     assert {"name", "description", "inputs", "runs"} <= set(found)
     assert found["runs"]["using"] == "composite"
@@ -35,14 +35,14 @@ def test_an_action_has_what_github_asks_of_it() -> None:
 
 
 def test_no_input_becomes_part_of_a_script() -> None:
-    """A name in a pull request must not be a command."""
+    """No script of the action contains an expression, so that inputs cannot inject commands."""
     scripts = [step["run"] for step in action()["runs"]["steps"] if "run" in step]
     assert scripts
     assert not [script for script in scripts if "${{" in script]
 
 
 def test_the_script_of_the_action_runs(tmp_path: Path) -> None:
-    """As GitHub would run it: annotations, summary, files, exit code."""
+    """The action's script runs as on GitHub: annotations, summary, files and exit code."""
     bash = shutil.which("bash")
     if bash is None or sys.platform == "win32":
         pytest.skip("there is no bash")
@@ -72,7 +72,7 @@ def test_the_script_of_the_action_runs(tmp_path: Path) -> None:
 
 
 def test_the_hook_runs_one_check_for_all_files() -> None:
-    """Files of models, budgets and baselines start it; others do not."""
+    """The pre-commit hook runs one check for models, budgets and baselines."""
     (hook,) = yaml.safe_load((ROOT / ".pre-commit-hooks.yaml").read_text("utf-8"))
     assert (hook["id"], hook["entry"]) == ("qnnmem-check", "qnnmem check")
     assert (hook["language"], hook["pass_filenames"]) == ("python", False)

@@ -23,7 +23,7 @@ BASELINE = "qnnmem-baseline.json"
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Stand in a project with three models."""
+    """Change to a project with three models."""
     for name in ("GITHUB_STEP_SUMMARY", "GITHUB_WORKSPACE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(make_project(tmp_path / "project"))
@@ -31,19 +31,19 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def code(*words: str | Path) -> int:
-    """The exit code of `qnnmem check`."""
+    """Return the exit code of `qnnmem check`."""
     return command_line.exit_code(check(*words))
 
 
 def values(*words: str) -> dict[str, Any]:
-    """The result as JSON, valid by its schema."""
+    """Return the JSON result, validated by its schema."""
     found: dict[str, Any] = json.loads(check("--json", *words).stdout)
     jsonschema.validate(found, load_schema("qnnmem.check/1"))
     return found
 
 
 def test_from_the_first_run_to_an_accepted_baseline(project: Path) -> None:
-    """First run, baseline, a regression that fails, the same accepted."""
+    """First run, baseline, failing regression and acceptance follow each other as documented."""
     first = check()
     assert command_line.exit_code(first) == 0
     assert first.stdout.startswith("fits: 3 of 3 models\n")
@@ -59,7 +59,7 @@ def test_from_the_first_run_to_an_accepted_baseline(project: Path) -> None:
     assert worse.stdout.startswith("worse than the baseline: 1 of 3 (models/spotter.csv (LPAI))\n")
     assert "15,000         16,000       +1,000         16,384" in worse.stdout
     assert "grew      t2" in worse.stdout
-    assert (project / BASELINE).read_bytes() == kept  # looking changes nothing
+    assert (project / BASELINE).read_bytes() == kept  # a check does not change the baseline
 
     assert code("--update-baseline") == 0
     assert code() == 0
@@ -67,12 +67,12 @@ def test_from_the_first_run_to_an_accepted_baseline(project: Path) -> None:
     lines = [
         new for old, new in zip(kept.decode().splitlines(), changed, strict=True) if old != new
     ]
-    assert len(lines) == 2  # of the pool and of the tensor: a diff shows what changed
+    assert len(lines) == 2  # one line for the pool and one for the tensor
 
 
 @pytest.mark.parametrize("budget", ["", "budget = { tcm = '1M' }\n"])
 def test_more_allocations_than_tcm_serves_break_a_limit(project: Path, budget: str) -> None:
-    """With a budget for TCM and without any: on the device that is fatal."""
+    """More than 32 TCM allocations fail, with and without a budget for TCM."""
     names = [f"x{number}" for number in range(40)]
     inputs = ", ".join(f"uint8[4] {name}" for name in names)
     text = f"g ({inputs}) => (uint8[160] y) {{ y = Concat <axis = 0> ({', '.join(names)}) }}"
@@ -91,7 +91,7 @@ def test_more_allocations_than_tcm_serves_break_a_limit(project: Path, budget: s
 
 
 def test_a_broken_budget_fails_whatever_the_baseline_says(project: Path) -> None:
-    """Accepting a number does not make it fit."""
+    """A broken budget fails even if the baseline accepts its number."""
     grow(project, 9000)
     assert code("--update-baseline") == 1
     done = check()
@@ -102,7 +102,7 @@ def test_a_broken_budget_fails_whatever_the_baseline_says(project: Path) -> None
 
 
 def test_the_numbers_are_those_of_plan_and_fit(project: Path) -> None:
-    """One thing has one home: every pool is what the verb itself says."""
+    """The pools of check equal those of `plan` and `fit`."""
     found = {one["file"]: one["pools"] for one in values()["models"]}
     plan = json.loads(command_line.run("plan", "models/tiny.eaix", "--json").stdout)
     assert found["models/tiny.eaix"]["scratch"] == plan["scratch_bytes"]
@@ -115,7 +115,7 @@ def test_the_numbers_are_those_of_plan_and_fit(project: Path) -> None:
 
 
 def test_a_list_of_buffers_is_planned_to_the_end(project: Path) -> None:
-    """Its number does not depend on the budget, or a baseline would."""
+    """The planned size of a buffer list does not depend on the budget."""
     (project / "models" / "spotter.csv").write_text(buffers(*range(100, 3000, 300)), "utf-8")
     small = values()["models"][-1]["pools"]["scratch"]
     text = CONFIG.replace('scratch = "16K"', 'scratch = "1M"')
@@ -124,7 +124,7 @@ def test_a_list_of_buffers_is_planned_to_the_end(project: Path) -> None:
 
 
 def test_growth_within_the_tolerance_is_accepted(project: Path) -> None:
-    """The tolerance is the project's."""
+    """Growth within the configured tolerance is accepted."""
     text = CONFIG.replace("baseline =", 'tolerance = "10%"\nbaseline =')
     (project / "pyproject.toml").write_text(text, "utf-8")
     assert code("--update-baseline") == 0
@@ -136,7 +136,7 @@ def test_growth_within_the_tolerance_is_accepted(project: Path) -> None:
 
 
 def test_models_that_come_and_go_are_named(project: Path) -> None:
-    """Neither fails; a new one is in the next baseline."""
+    """New and removed models are listed and do not fail."""
     check("--update-baseline")
     (project / "models" / "tiny.eaix").rename(project / "models" / "other.eaix")
     text = CONFIG.replace("models/tiny.eaix", "models/other.eaix")
@@ -148,7 +148,7 @@ def test_models_that_come_and_go_are_named(project: Path) -> None:
 
 
 def test_a_file_that_cannot_be_read_is_exit_code_2_and_keeps_its_baseline(project: Path) -> None:
-    """The others are checked all the same, and what it had is not lost."""
+    """An unreadable file exits with 2 and keeps its baseline entry; other files are checked."""
     check("--update-baseline")
     kept = json.loads((project / BASELINE).read_text("utf-8"))
     (project / "models" / "tiny.eaix").write_bytes(b"")
@@ -160,7 +160,7 @@ def test_a_file_that_cannot_be_read_is_exit_code_2_and_keeps_its_baseline(projec
 
 
 def test_htp_without_a_library_cannot_tell(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A model that would have to be compiled is exit code 3, as in fit."""
+    """A model that must be compiled exits with 3 if the HTP library is missing."""
 
     def missing() -> None:
         raise NoCompiler("the HTP library is not there")
@@ -177,7 +177,7 @@ def test_htp_without_a_library_cannot_tell(project: Path, monkeypatch: pytest.Mo
 
 @pytest.mark.htp
 def test_a_model_is_compiled_for_a_soc(project: Path) -> None:
-    """Where the library runs, by the same code as fit."""
+    """With the HTP library, a model is compiled for its SoC and judged."""
     if not library.has_library():
         pytest.skip("the real HTP library is not installed")
     (project / "models" / "small.onnx").write_bytes((EXAMPLES / "small.onnx").read_bytes())
@@ -191,11 +191,11 @@ def test_a_model_is_compiled_for_a_soc(project: Path) -> None:
     (project / "qnnmem.toml").write_text(text, "utf-8")
     found = values()
     assert [one["target"] for one in found["models"]] == ["SM8650"]
-    assert {one["fits"] for one in found["models"]} == {False}  # weights are 8 KiB there
+    assert {one["fits"] for one in found["models"]} == {False}  # the weights have 8 KiB
 
 
 def test_settings_of_a_model_are_those_of_plan(project: Path) -> None:
-    """Sizes, bits, alignment and IO count, and the command to paste repeats them."""
+    """Settings of a model apply as in `plan`, and the suggested command repeats them."""
     (project / "models" / "small.onnx").write_bytes((EXAMPLES / "small.onnx").read_bytes())
     text = """
         align = 128
@@ -218,14 +218,14 @@ def test_settings_of_a_model_are_those_of_plan(project: Path) -> None:
 
 
 def test_what_a_model_leaves_open_is_said_as_the_config_writes_it(project: Path) -> None:
-    """The cure can be pasted into the file."""
+    """The refusal of an open dimension names the config line that fixes it."""
     (project / "models" / "small.onnx").write_bytes((EXAMPLES / "small.onnx").read_bytes())
     (project / "qnnmem.toml").write_text('models = ["models/small.onnx"]\n', "utf-8")
     assert "dims = { N = " in values()["models"][0]["answer"]
 
 
 def test_socs_for_all_are_for_models_that_can_be_compiled(project: Path) -> None:
-    """A list of buffers stays on LPAI; a binary is judged for each of them."""
+    """Top-level `socs` apply to binaries, but not to buffer lists."""
     text = 'models = ["models"]\nsocs = ["SM8650", "SM8750"]\n'
     (project / "qnnmem.toml").write_text(text, "utf-8")
     targets = {(one["file"], one["target"]) for one in values()["models"]}
@@ -238,7 +238,7 @@ def test_socs_for_all_are_for_models_that_can_be_compiled(project: Path) -> None
 
 
 def test_an_lpai_binary_is_read_by_graph(project: Path) -> None:
-    """What inspect says of it."""
+    """An LPAI binary is judged by its graph's pools."""
     (project / "models" / "a.bin").write_bytes((EXAMPLES / "small_lpai.bin").read_bytes())
     table = '\n[[tool.qnnmem.model]]\npath = "models/a.bin"\nbudget = { scratch = 767 }\n'
     (project / "pyproject.toml").write_text(CONFIG + table, "utf-8")
@@ -247,7 +247,7 @@ def test_an_lpai_binary_is_read_by_graph(project: Path) -> None:
 
 
 def test_what_is_accepted_can_be_compared_by_diff(project: Path) -> None:
-    """A baseline of another branch against this one, and a result against a baseline."""
+    """Two baselines, or a baseline and a result, can be compared by `diff`."""
     check("--update-baseline")
     old = (project / BASELINE).rename(project / "old.json")
     grow(project)
@@ -262,14 +262,14 @@ def test_what_is_accepted_can_be_compared_by_diff(project: Path) -> None:
 def test_budgets_are_found_from_a_folder_below(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As other tools find theirs; names stay those of the config's folder."""
+    """The config is found from a subfolder, and model names stay relative to the config."""
     (project / "src" / "deep").mkdir(parents=True)
     monkeypatch.chdir(project / "src" / "deep")
     assert values()["models"][0]["name"] == "models/tiny.eaix (LPAI)"
 
 
 def test_maps_are_drawn_to_a_folder(project: Path) -> None:
-    """One for each planned model, under names that every file system takes."""
+    """`--maps` draws one SVG per planned model, with portable file names."""
     assert code("--maps", "maps") == 0
     assert sorted(one.name for one in (project / "maps").iterdir()) == [
         "models_spotter.csv_LPAI.svg",
@@ -279,7 +279,7 @@ def test_maps_are_drawn_to_a_folder(project: Path) -> None:
 
 
 def test_a_baseline_that_is_none_is_refused(project: Path) -> None:
-    """One sentence, exit code 2, nothing written."""
+    """An invalid baseline is refused with exit code 2 and not overwritten."""
     for text in ("", "{", "[]", '{"schema": "qnnmem.plan/1"}', '{"schema": "qnnmem.baseline/1"}'):
         (project / BASELINE).write_text(text, "utf-8")
         done = check("--update-baseline")
@@ -289,7 +289,7 @@ def test_a_baseline_that_is_none_is_refused(project: Path) -> None:
 
 
 def test_a_baseline_without_a_name_cannot_be_updated(project: Path) -> None:
-    """The sentence says how to name one."""
+    """`--update-baseline` without a baseline name is refused with a hint to --baseline."""
     config = CONFIG.replace(f'baseline = "{BASELINE}"\n', "")
     (project / "pyproject.toml").write_text(config, "utf-8")
     assert "--baseline FILE" in command_line.sentence(check("--update-baseline"))
@@ -298,7 +298,7 @@ def test_a_baseline_without_a_name_cannot_be_updated(project: Path) -> None:
 
 
 def test_without_budgets_nothing_fails_and_one_is_offered(project: Path) -> None:
-    """The answer is no failure, the exit code is 0, and the line to paste makes a budget."""
+    """Without budgets, the exit code is 0, and the suggested line adds a budget."""
     config = project / "qnnmem.toml"
     config.write_text('models = ["models/spotter.csv"]\n', "utf-8")
     done = check("--config", config)
@@ -312,7 +312,7 @@ def test_without_budgets_nothing_fails_and_one_is_offered(project: Path) -> None
 
 
 def test_a_model_that_leaves_the_baseline_is_named(project: Path) -> None:
-    """Accepting new numbers is no way to lose a model unseen."""
+    """`--update-baseline` names models that leave the baseline."""
     check("--update-baseline")
     (project / "models" / "spotter.csv").unlink()
     done = check("--update-baseline")
@@ -320,7 +320,7 @@ def test_a_model_that_leaves_the_baseline_is_named(project: Path) -> None:
 
 
 def test_two_results_for_one_file_are_refused_before_the_work(project: Path) -> None:
-    """The second would need --force over the first, or go over it."""
+    """The same file for two results is refused before any work."""
     for words in (("--also", "a.xml", "--also", "a.xml"), ("-o", "a.xml", "--also", "a.xml")):
         done = check(*words)
         assert command_line.exit_code(done) == 2
@@ -329,7 +329,7 @@ def test_two_results_for_one_file_are_refused_before_the_work(project: Path) -> 
 
 
 def test_a_broken_budget_is_followed_by_what_says_more_not_by_a_new_baseline(project: Path) -> None:
-    """A model that the baseline lacks does not make its broken budget good."""
+    """An exceeded budget suggests a command that shows the limit, not --update-baseline."""
     own = 'models = ["models/tiny.eaix"]\nbaseline = "b.json"\n'
     (project / "qnnmem.toml").write_text(own, "utf-8")
     assert code("--update-baseline") == 0
@@ -347,19 +347,19 @@ def test_a_broken_budget_is_followed_by_what_says_more_not_by_a_new_baseline(pro
 
 
 def test_socs_of_a_dlc_are_refused_with_the_line_to_write(project: Path) -> None:
-    """A DLC is for LPAI unless the entry says otherwise."""
+    """SoCs for a DLC without target are refused with the line to write."""
     table = '[[model]]\npath = "models/{}"\nsocs = ["SM8650"]\n'
     with zipfile.ZipFile(project / "models" / "image.dlc", "w") as archive:
         archive.writestr("dlc.metadata", "")
     (project / "qnnmem.toml").write_text(table.format("image.dlc"), "utf-8")
     assert 'but target is lpai; write target = "htp"' in check().stdout
     (project / "qnnmem.toml").write_text(table.format("tiny.eaix"), "utf-8")
-    assert "write target" not in check().stdout  # nothing compiles it
+    assert "write target" not in check().stdout  # this file cannot be compiled for HTP
 
 
 @pytest.fixture
 def outside(project: Path) -> Path:
-    """A folder beside the project with files in it, and links to it inside the project."""
+    """Return a folder outside the project, linked from inside."""
     folder = project.parent / "elsewhere"
     folder.mkdir()
     (folder / "big.csv").write_text(buffers(64), "utf-8")
@@ -388,7 +388,7 @@ def outside(project: Path) -> Path:
 def test_no_path_leads_out_of_the_project(
     project: Path, outside: Path, place: str, line: str, file: str
 ) -> None:
-    """One rule for models, baseline and values: inside, links followed; nothing is written."""
+    """Models, baseline and value files must be inside the project, with links followed."""
     name = place.format(file, outside=outside.as_posix())
     (project / "qnnmem.toml").write_text(line.replace("NAME", name), "utf-8")
     before = sorted(project.parent.rglob("*"))
@@ -398,7 +398,7 @@ def test_no_path_leads_out_of_the_project(
 
 
 def test_a_link_out_of_the_project_is_no_model(project: Path, outside: Path) -> None:
-    """A pattern that finds such a link is refused, too; the link of a file inside is not."""
+    """A link out of the project is refused in a pattern; a link inside is accepted."""
     (project / "qnnmem.toml").write_text('models = ["models/*.csv"]\n', "utf-8")
     assert "linked.csv' is outside the project" in command_line.sentence(check())
     (project / "models" / "linked.csv").unlink()
@@ -407,7 +407,7 @@ def test_a_link_out_of_the_project_is_no_model(project: Path, outside: Path) -> 
 
 
 def test_a_whole_path_into_the_project_is_fine(project: Path) -> None:
-    """What counts is where a path leads."""
+    """An absolute path into the project is accepted."""
     models, kept = (project / "models").as_posix(), (project / "kept.json").as_posix()
     text = f'models = ["{models}/*.csv"]\nbaseline = "{kept}"\n'
     (project / "qnnmem.toml").write_text(text, "utf-8")
@@ -418,7 +418,7 @@ def test_a_whole_path_into_the_project_is_fine(project: Path) -> None:
 def test_a_config_beside_the_models_may_name_them(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From the folder where check runs, or from the top of the repository."""
+    """A config in a subfolder may name models in the repository or the working directory."""
     (project / "ci").mkdir()
     (project / "ci" / "qnnmem.toml").write_text('models = ["../models/*.csv"]\n', "utf-8")
     assert code("--config", "ci/qnnmem.toml") == 0
@@ -429,13 +429,13 @@ def test_a_config_beside_the_models_may_name_them(
 
 
 def test_a_config_file_has_a_size(project: Path) -> None:
-    """Reading many tables takes the square of their time."""
+    """A config file over the size limit is refused."""
     (project / "qnnmem.toml").write_text("[[model]]\npath = 'a'\n" * 20_000, "utf-8")
     assert "over the limit" in command_line.sentence(check())
 
 
 def test_a_budget_of_a_float_model_with_fewer_bits_holds_by_an_estimate(project: Path) -> None:
-    """The quantized model is another graph; the answer says so in every form."""
+    """A budget for a float model with `bits` is answered as an estimate."""
     text = "g (float[1,64] x) => (float[1,64] y) { h = Exp(x) y = Neg(h) }"
     model = onnx.parser.parse_model(f'<ir_version: 8, opset_import: ["" : 18]>\n{text}')
     (project / "float.onnx").write_bytes(model.SerializeToString())

@@ -15,12 +15,12 @@ from qnnmem.workbench.show import comparison
 
 
 def number(size: int) -> dict[str, Any]:
-    """Give a size as results hold it."""
+    """Return a size in the form of results."""
     return {"bytes": size, "origin": "computed", "source": "here"}
 
 
 def plan(scratch: int = 100, name: str = "a.onnx", **more: Any) -> dict[str, Any]:
-    """A plan as `qnnmem plan --json` prints it, as far as it is compared."""
+    """Return the compared part of a plan's JSON."""
     buffers = more.pop("buffers", {"x": scratch})
     return {
         "schema": "qnnmem.plan/1",
@@ -45,32 +45,32 @@ def plan(scratch: int = 100, name: str = "a.onnx", **more: Any) -> dict[str, Any
 
 
 def tcm(need: int, *, fits: bool = True) -> dict[str, Any]:
-    """What a plan says of TCM."""
+    """Return the TCM part of a plan."""
     pool = {"limit_bytes": 2_035_712, "buffers": 3, "max_buffers": 32}
     return {"fits": fits, "need_bytes": need, **pool}
 
 
 def budget(fits: bool | None, have: int = 9) -> dict[str, Any]:
-    """A budget of scratch."""
+    """Return a budget for scratch."""
     sizes = {"need_bytes": 9, "at_least_bytes": 9, "have_bytes": have}
     return {"pool": "scratch", "fits": fits, **sizes}
 
 
 def plans(*found: dict[str, Any], refused: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Plans of several files."""
+    """Return plans of several files."""
     left = [{"input": name, "sentence": f"{name} is empty"} for name in refused]
     return {"schema": "qnnmem.plans/1", "plans": list(found), "refused": left}
 
 
 def fit(answer: str, soc: str = "SM8650", pd: int = 10, file: str = "a.bin") -> dict[str, Any]:
-    """An answer of `qnnmem fit --json`."""
+    """Return the JSON of a fit."""
     check = {"pool": "pd", "fits": answer == "fits", "need_high": number(pd)}
     one = {"soc": soc, "answer": answer, "checks": [check], "parts": {"weights": number(5)}}
     return {"schema": "qnnmem.fit/1", "file": file, "socs": [one]}
 
 
 def incident(cause: str, missing: int | None = None) -> dict[str, Any]:
-    """An incident of the doctor."""
+    """Return an incident of the doctor."""
     return {
         **{"stage": "graph", "cause": cause, "cause_meaning": "too large", "verdict": "cause"},
         **{"is_memory": True, "confidence": "high", "entry": None, "title": "", "remedies": []},
@@ -81,17 +81,17 @@ def incident(cause: str, missing: int | None = None) -> dict[str, Any]:
 
 
 def doctor(*incidents: dict[str, Any]) -> dict[str, Any]:
-    """A diagnosis."""
+    """Return a diagnosis."""
     return {"schema": "qnnmem.doctor/1", "incidents": list(incidents), "files": ["run.log"]}
 
 
 def sizes(found: DiffResult) -> dict[str, tuple[int | None, int | None]]:
-    """Pools of the first subject."""
+    """Return the pools of the first subject."""
     return {one.pool: (one.before_bytes, one.after_bytes) for one in found.subjects[0].pools}
 
 
 def test_a_pool_that_grew_is_worse_and_one_that_shrank_is_not() -> None:
-    """Growth decides; what shrinks is named."""
+    """A grown pool is worse; a shrunk pool is better and named."""
     assert compare_results(plan(100), plan(101)).worse
     better = compare_results(plan(101), plan(100))
     assert not better.worse
@@ -101,7 +101,7 @@ def test_a_pool_that_grew_is_worse_and_one_that_shrank_is_not() -> None:
 
 
 def test_a_loss_beside_a_larger_gain_is_mixed() -> None:
-    """Both are said, the largest first, and what they make together; it fails as any growth."""
+    """A loss beside a larger gain is `mixed`, lists both with their total, and fails."""
     old, new = plan(1000, constant_bytes=100), plan(580, constant_bytes=660, persistent_bytes=7)
     found = compare_results(old, new)
     assert found.worse
@@ -117,7 +117,7 @@ def test_a_loss_beside_a_larger_gain_is_mixed() -> None:
 
 
 def test_a_verdict_that_turned_is_said_as_what_it_was_and_is() -> None:
-    """A model that fits now is better."""
+    """A verdict that changes from `does not fit` to `fits` is better."""
     old, new = (plan(tcm=tcm(9, fits=fits)) for fits in (False, True))
     said = "TCM changed from 'does not fit' to 'fits'"
     assert compare_results(old, new).verdict == f"better: {said}"
@@ -125,7 +125,7 @@ def test_a_verdict_that_turned_is_said_as_what_it_was_and_is() -> None:
 
 
 def test_the_same_twice_is_no_change() -> None:
-    """Nothing differs, nothing is worse, and the answer says so."""
+    """Equal results are unchanged and not worse."""
     found = compare_results(plan(), plan(name="elsewhere/b.onnx"))
     assert not found.worse
     assert not found.changed
@@ -133,7 +133,7 @@ def test_the_same_twice_is_no_change() -> None:
 
 
 def test_tensors_are_told_apart_by_what_became_of_them() -> None:
-    """Appeared, vanished, grew, shrank and moved, the largest change first."""
+    """Tensors are listed as appeared, vanished, grown, shrunk or moved, largest change first."""
     old = plan(buffers={"gone": 5, "grew": 10, "less": 9, "same": 3, "moved": 4})
     new = plan(buffers={"new": 1, "grew": 30, "less": 8, "same": 3, "moved": 4})
     new["buffers"][-1]["pool"] = "io"
@@ -152,7 +152,7 @@ def test_tensors_are_told_apart_by_what_became_of_them() -> None:
     [(True, False, True), (True, None, True), (None, False, True), (False, True, False)],
 )
 def test_a_budget_that_turned(before: bool | None, after: bool | None, worse: bool) -> None:
-    """From yes to no or to unknown is worse, whatever the numbers say."""
+    """A budget that changes from yes to no or to unknown is worse."""
     old, new = (plan(fits=fits, budgets=[budget(fits)]) for fits in (before, after))
     found = compare_results(old, new)
     assert found.worse is worse
@@ -161,7 +161,7 @@ def test_a_budget_that_turned(before: bool | None, after: bool | None, worse: bo
 
 
 def test_a_question_that_only_one_side_asked_is_said_and_is_not_worse() -> None:
-    """A budget that is new does not describe what was; its number and its answer are listed."""
+    """A budget that only one side has is listed and not worse."""
     asked = plan(fits=False, budgets=[budget(False)])
     for old, new in ((plan(), asked), (asked, plan())):
         found = compare_results(old, new)
@@ -178,7 +178,7 @@ def test_a_question_that_only_one_side_asked_is_said_and_is_not_worse() -> None:
 
 
 def test_a_budget_that_differs_is_listed_where_both_hold() -> None:
-    """The numbers are the same, and what they were held against is not."""
+    """A changed budget is listed even if both sides fit."""
     old, new = (plan(fits=True, budgets=[budget(True, have)]) for have in (500, 400))
     found = compare_results(old, new)
     assert found.verdict == "changed: budget of scratch: 500, now 400"
@@ -186,7 +186,7 @@ def test_a_budget_that_differs_is_listed_where_both_hold() -> None:
 
 
 def bill(low: int, high: int) -> dict[str, Any]:
-    """A bill with a process domain between two bounds."""
+    """Return a bill whose process domain lies between two bounds."""
     domain = {"low": number(low), "high": number(high)}
     return {
         "schema": "qnnmem.footprint/1",
@@ -201,24 +201,24 @@ def bill(low: int, high: int) -> dict[str, Any]:
 def test_an_exact_number_and_a_bound_are_not_compared(
     old: tuple[int, int], new: tuple[int, int]
 ) -> None:
-    """At most 1,002 may be less than 1,000 or more: neither is better, and the reason is said."""
+    """An exact number and an upper bound are not comparable, and the reason is given."""
     found = compare_results(bill(*old), bill(*new))
     assert not found.worse
     assert found.verdict == "changed: process domain is not comparable"
     text = report.render_text(found)
     assert "not comparable: process domain" in text
     assert "%" not in text
-    assert compare_results(bill(10, 1000), bill(10, 1002)).worse  # two bounds are of one kind
+    assert compare_results(bill(10, 1000), bill(10, 1002)).worse  # two bounds are comparable
 
 
 def swept(need: int, **more: int) -> dict[str, Any]:
-    """A sweep of one setting."""
+    """Return a sweep of one setting."""
     row = {"setting": {"batch": 1}, "state": "over", "pd_need": need} | more
     return {"schema": "qnnmem.sweep/1", "file": "a", "soc": "SM8650", "rows": [row]}
 
 
 def test_a_sweep_says_which_need_is_a_bound() -> None:
-    """Results from before that was written count as exact."""
+    """A need with a lower `pd_low` is a bound; without `pd_low` it is exact."""
     bound, exact, old = swept(1002, pd_low=10), swept(1000, pd_low=1000), swept(1000)
     assert not compare_results(exact, bound).worse
     assert compare_results(exact, bound).subjects[0].pools[0].bound == "after"
@@ -226,7 +226,7 @@ def test_a_sweep_says_which_need_is_a_bound() -> None:
 
 
 def test_pages_say_what_differs_and_what_cannot_be_compared() -> None:
-    """A report of the comparison and the workbench, which has the two results, say the same."""
+    """The report page and the workbench show the same differences."""
     for old, new, said in (
         (bill(10, 1002), bill(900, 900), "not comparable: process domain is only an upper bound"),
         (
@@ -243,7 +243,7 @@ def test_pages_say_what_differs_and_what_cannot_be_compared() -> None:
 
 
 def test_a_plan_and_a_finished_binary_count_other_things() -> None:
-    """TCM of a plan is constants and IO, that of a binary all of it: no gain and no loss."""
+    """TCM and constants of a plan and of a finished binary are not comparable."""
     held = tcm(20096)
     pools = {"scratch": 100, "persistent": 0, "constants": 38}
     graph = {"name": "a", "pools": pools, "buffers": [], "align": 64, "io": "inside", "tcm": held}
@@ -263,27 +263,27 @@ def test_a_plan_and_a_finished_binary_count_other_things() -> None:
 
 
 def test_a_plan_as_qnn_is_told_from_one_of_the_file() -> None:
-    """Numbers differ then for a reason that is no change of the model."""
+    """A plan as QNN and a plan of the file differ by a noted setting."""
     text = report.render_text(compare_results(plan(), plan(90, **{"as": "qnn"})))
     assert "note: graph differs: as in the file, now as qnn" in text
 
 
 def test_a_need_that_a_fit_only_bounds_is_no_reason_to_fail() -> None:
-    """The exact number of a bill against the bound of a fit."""
+    """An exact number against a bound of a fit is not worse."""
     old, new = bill(1000, 1000), fit("fits", pd=1002)
     new["socs"][0]["checks"][0]["need_low"] = number(4)
     assert not compare_results(old, new).worse
 
 
 def test_a_lost_proof_is_shown_and_is_not_worse() -> None:
-    """The plan is as small as before."""
+    """A lost proof is shown and not worse."""
     found = compare_results(plan(), plan(optimal=False))
     assert [one.question for one in found.subjects[0].verdicts] == ["proof"]
     assert not found.worse
 
 
 def test_growth_within_the_tolerance_is_not_worse() -> None:
-    """Bytes or a part of what was there, whichever allows more."""
+    """A tolerance in bytes and percent allows the larger of both."""
     for text, allowed in (("9", 109), ("10%", 110), ("9 or 10%", 110), ("12 or 10 %", 112)):
         counts = WhatCounts(parse_tolerance(text))
         assert not compare_results(plan(100), plan(allowed), counts).worse
@@ -292,13 +292,13 @@ def test_growth_within_the_tolerance_is_not_worse() -> None:
 
 @pytest.mark.parametrize("text", ["", "%", "-1%", "1e9%", "much", "5 and 3%"])
 def test_a_tolerance_that_is_none_is_refused(text: str) -> None:
-    """The sentence shows how to write one."""
+    """An invalid tolerance is refused with an example."""
     with pytest.raises(UsageError, match="write it like"):
         parse_tolerance(text)
 
 
 def test_only_named_pools_count() -> None:
-    """Growth elsewhere is shown and allowed; a name that no pool has is refused."""
+    """Only the named pools count as worse; an unknown pool is refused."""
     counts = WhatCounts(Tolerance(), ("Persistent",))
     found = compare_results(plan(100), plan(200), counts)
     assert sizes(found)["scratch"] == (100, 200)
@@ -308,7 +308,7 @@ def test_only_named_pools_count() -> None:
 
 
 def test_files_of_several_are_paired_by_name_then_by_their_last_part() -> None:
-    """A folder that moved does not make every model a new one."""
+    """Files are paired by their path, then by their last part."""
     old = plans(plan(1, "old/a.onnx"), plan(2, "old/b.onnx"), plan(3, "gone.onnx"))
     new = plans(plan(5, "new/b.onnx"), plan(1, "new/a.onnx"), plan(9, "more.onnx"))
     found = compare_results(old, new)
@@ -321,7 +321,7 @@ def test_files_of_several_are_paired_by_name_then_by_their_last_part() -> None:
 
 
 def test_two_files_of_one_name_are_not_mixed_up() -> None:
-    """Where the last part fits two, it pairs none."""
+    """Files with ambiguous last parts are not paired."""
     old = plans(plan(1, "a/m.onnx"), plan(2, "b/m.onnx"))
     found = compare_results(old, plans(plan(1, "c/m.onnx"), plan(2, "d/m.onnx")))
     assert found.subjects == ()
@@ -329,14 +329,14 @@ def test_two_files_of_one_name_are_not_mixed_up() -> None:
 
 
 def test_a_file_that_can_no_longer_be_planned_is_worse() -> None:
-    """No answer is worse than any."""
+    """A file that can no longer be planned is worse."""
     found = compare_results(plans(plan(name="a.onnx")), plans(refused=("a.onnx",)))
     assert found.worse
     assert [one.after for one in found.subjects[0].verdicts] == ["no answer"]
 
 
 def test_a_new_file_that_does_not_fit_is_worse() -> None:
-    """Otherwise a new file is only named."""
+    """A new file is worse only if it does not fit."""
     new = plan(1, "new.onnx", fits=False, budgets=[budget(False)])
     found = compare_results(plans(plan(), plan(1, "b.onnx")), plans(plan(), plan(1, "b.onnx"), new))
     assert found.failing == ("new.onnx",)
@@ -345,7 +345,7 @@ def test_a_new_file_that_does_not_fit_is_worse() -> None:
 
 
 def test_a_fit_that_turned_is_worse_on_that_soc() -> None:
-    """Each SoC is a subject of its own; parts and needs are pools."""
+    """Each SoC of a fit is compared separately, with its parts and needs as pools."""
     old, new = fit("fits"), fit("does-not-fit", pd=12)
     old["socs"] += fit("fits", "SM8550")["socs"]
     new["socs"] += fit("fits", "SM8550")["socs"]
@@ -358,7 +358,7 @@ def test_a_fit_that_turned_is_worse_on_that_soc() -> None:
 
 
 def test_a_bill_is_compared_with_a_fit_by_what_both_know() -> None:
-    """Both are about one binary on HTP."""
+    """A bill and a fit are compared by the numbers that both have."""
     bill = {
         "schema": "qnnmem.footprint/1",
         "file": "a.bin",
@@ -369,11 +369,11 @@ def test_a_bill_is_compared_with_a_fit_by_what_both_know() -> None:
     }
     found = compare_results(bill, fit("fits"))
     assert sizes(found)["weights"] == (4, 5)
-    assert found.subjects[0].tensors == ()  # a list of the largest says nothing of the others
+    assert found.subjects[0].tensors == ()  # a list of the largest tensors is incomplete
 
 
 def test_a_failure_that_was_not_there_is_worse() -> None:
-    """Causes are compared, and the bytes that are missing."""
+    """A new cause or more missing bytes in a diagnosis is worse."""
     old, new = doctor(incident("map_budget", 10)), doctor(incident("map_budget", 20))
     assert compare_results(old, new).worse
     assert compare_results(doctor(), old).worse
@@ -384,7 +384,7 @@ def test_a_failure_that_was_not_there_is_worse() -> None:
 
 
 def test_what_fix_came_to_is_compared() -> None:
-    """Bytes after the best remedy, and whether results stayed the same."""
+    """Fixes are compared by their bytes and by identical results."""
 
     def fixed(after: int, identical: bool) -> dict[str, Any]:
         rows = (("as-it-is", True), ("x", identical))
@@ -398,7 +398,7 @@ def test_what_fix_came_to_is_compared() -> None:
 
 
 def test_settings_that_differ_are_named() -> None:
-    """A number may differ because it was asked otherwise."""
+    """Differing settings are noted."""
     found = compare_results(plan(), plan(align_bytes=128, tool="qnnmem 9"))
     assert [(one.name, one.before, one.after) for one in found.subjects[0].settings] == [
         ("alignment", "64", "128"),
@@ -426,19 +426,19 @@ def test_settings_that_differ_are_named() -> None:
     ],
 )
 def test_what_is_no_result_is_refused_in_a_sentence(result: Any, words: str) -> None:
-    """Files come from anywhere."""
+    """An invalid result is refused with one sentence."""
     with pytest.raises(UsageError, match=words):
         compare_results(plan(), result)
 
 
 def test_results_of_two_kinds_are_not_compared() -> None:
-    """The sentence names both."""
+    """Results of two kinds are refused with both names."""
     with pytest.raises(UsageError, match=r"a plan of memory and .* a diagnosis, which cannot"):
         compare_results(plan(), doctor())
 
 
 def test_nothing_in_a_name_becomes_markup() -> None:
-    """Names come from files and end in comments on a change."""
+    """Markup in names is escaped in the Markdown."""
     evil = "<script>|`x`\n[a](b)@me"
     found = compare_results(plan(1, evil, buffers={evil: 1}), plan(2, evil, buffers={evil: 2}))
     text = report.render_markdown(found)

@@ -11,7 +11,7 @@ from qnnmem.gate.config import entry_of, find_config, read_config
 
 
 def written(folder: Path, text: str) -> Path:
-    """A config of our own name."""
+    """Write a qnnmem.toml and return its path."""
     path = folder / "qnnmem.toml"
     path.write_text(text, "utf-8")
     return path
@@ -49,7 +49,7 @@ def written(folder: Path, text: str) -> Path:
     ],
 )
 def test_what_is_wrong_is_one_sentence_with_the_file(text: str, words: str, tmp_path: Path) -> None:
-    """The key, what it may hold, and the nearest that is meant."""
+    """A config error names the file and the key, and suggests the nearest key."""
     with pytest.raises(QnnMemError) as caught:
         read_config(written(tmp_path, text))
     assert words in str(caught.value)
@@ -57,7 +57,7 @@ def test_what_is_wrong_is_one_sentence_with_the_file(text: str, words: str, tmp_
 
 
 def test_the_nearest_file_counts(tmp_path: Path) -> None:
-    """qnnmem.toml before pyproject.toml, a pyproject.toml without budgets is passed by."""
+    """The nearest config is used: qnnmem.toml first, pyproject.toml only with budgets."""
     project = make_project(tmp_path / "project")
     below = project / "a" / "b"
     below.mkdir(parents=True)
@@ -69,7 +69,7 @@ def test_the_nearest_file_counts(tmp_path: Path) -> None:
 
 
 def test_the_search_ends_at_the_top_of_the_repository(tmp_path: Path) -> None:
-    """What lies above belongs to somebody else."""
+    """The search for a config ends at the top of the repository."""
     written(tmp_path, 'models = ["a"]')
     inner = tmp_path / "clone"
     (inner / ".git").mkdir(parents=True)
@@ -78,7 +78,7 @@ def test_the_search_ends_at_the_top_of_the_repository(tmp_path: Path) -> None:
 
 
 def test_common_settings_hold_where_a_table_says_nothing(tmp_path: Path) -> None:
-    """An entry's own word goes before; its line is known."""
+    """Top-level settings apply unless an entry overrides them; each entry has its line."""
     text = 'models = ["*.csv"]\nalign = 16\n[[model]]\npath = "a.onnx"\nalign = "1K"\n'
     config = read_config(written(tmp_path, text))
     assert [(one.paths, one.get("align"), one.line) for one in config.entries] == [
@@ -107,7 +107,7 @@ def test_common_settings_hold_where_a_table_says_nothing(tmp_path: Path) -> None
 def test_what_contradicts_a_file_is_said(
     table: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Exit code 2 for a table that its file cannot take."""
+    """An entry that contradicts its file exits with 2."""
     monkeypatch.chdir(make_project(tmp_path / "project"))
     written(Path(), f"[[model]]\n{table}\n")
     done = command_line.run("check")
@@ -119,7 +119,7 @@ def test_what_contradicts_a_file_is_said(
 def test_two_tables_for_one_file_need_names(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A baseline could not tell them apart; with names it can."""
+    """Two entries for one file need different names."""
     monkeypatch.chdir(make_project(tmp_path / "project"))
     table = '[[model]]\npath = "models/tiny.eaix"\n{}\n'
     written(Path(), table.format("") + table.format("align = 256"))
@@ -131,7 +131,7 @@ def test_two_tables_for_one_file_need_names(
 
 
 def test_a_key_of_many_parts_is_refused_before_it_is_read(tmp_path: Path) -> None:
-    """Python's reader takes a minute for this one; dots inside of texts are no parts."""
+    """A key with many parts is refused before parsing, which would take a minute."""
     path = tmp_path / "qnnmem.toml"
     path.write_text(f"{'a.' * 40_000}b = 1\n", "utf-8")
     with pytest.raises(LoadError, match="line 1 has a key of more than 50 parts"):
@@ -141,7 +141,7 @@ def test_a_key_of_many_parts_is_refused_before_it_is_read(tmp_path: Path) -> Non
 
 
 def test_a_thousand_models_may_have_tables(tmp_path: Path) -> None:
-    """One more is refused."""
+    """A config may have a thousand models, but not one more."""
     tables = ["[[model]]\npath = 'a'\n"] * 1001
     config = read_config(written(tmp_path, "".join(tables[1:])))
     assert len(config.entries) == 1000
@@ -150,6 +150,6 @@ def test_a_thousand_models_may_have_tables(tmp_path: Path) -> None:
 
 
 def test_io_is_a_place_or_a_pool() -> None:
-    """Told apart by what is said of it."""
+    """`io` as text is a place, as a number a budget."""
     assert entry_of("a", {"io": "outside"}).own.get("budget") is None
     assert entry_of("a", {"io": 4096}).own["budget"]

@@ -20,7 +20,7 @@ EVIL = 'a<b>&"c"\n::error::x,y:z%\x07\udcff |@me [l](u) ]]> {0}'
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A project in which a budget is broken, a model grew, one is unreadable and one is fine."""
+    """Set up a project with a broken budget, a grown, an unreadable and a good model."""
     folder = make_project(tmp_path / "project")
     monkeypatch.chdir(folder)
     for name in ("GITHUB_STEP_SUMMARY", "GITHUB_WORKSPACE"):
@@ -35,14 +35,14 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def shown(form: str, *words: str) -> str:
-    """What `check` prints in a form; the exit code is always the worst of the four."""
+    """Return the output of `check` in this format; the exit code is 2."""
     done = command_line.run("check", "--format", form, *words)
     assert command_line.exit_code(done) == 2
     return done.stdout
 
 
 def test_json_is_of_its_schema(project: Path) -> None:
-    """All four kinds of answers."""
+    """The JSON follows its schema and counts every kind of answer."""
     values = json.loads(shown("json"))
     jsonschema.validate(values, load_schema("qnnmem.check/1"))
     assert values["counts"] == {
@@ -52,7 +52,7 @@ def test_json_is_of_its_schema(project: Path) -> None:
 
 
 def test_sarif_names_what_is_broken(project: Path) -> None:
-    """A result for each reason, at the model, with the line of the config beside it."""
+    """SARIF has a result per reason at the model, with the config line as related location."""
     log = published_schemas.check_sarif(shown("sarif"))
     results = {one["ruleId"]: one for one in log["runs"][0]["results"]}
     assert set(results) == {"budget-broken", "worse-than-baseline", "not-checked"}
@@ -66,7 +66,7 @@ def test_sarif_names_what_is_broken(project: Path) -> None:
 
 
 def test_sarif_is_of_the_published_schema(project: Path) -> None:
-    """The schema that code-scanning pages validate against, which does refuse what is wrong."""
+    """The SARIF follows the published schema, which refuses invalid SARIF."""
     published_schemas.need("sarif-2.1.0.json")
     log = published_schemas.check_sarif(shown("sarif"))
     log["runs"][0]["results"][0]["partialFingerprints"] = {"a": 1}
@@ -75,7 +75,7 @@ def test_sarif_is_of_the_published_schema(project: Path) -> None:
 
 
 def test_junit_has_a_case_for_each_question(project: Path) -> None:
-    """Names without numbers, so that a server can follow a case from build to build."""
+    """JUnit has a case per question, with stable names without numbers."""
     root = published_schemas.check_junit(shown("junit"))
     faults = {
         (case.get("classname"), case.get("name"), fault.tag, fault.get("type"))
@@ -95,7 +95,7 @@ def test_junit_has_a_case_for_each_question(project: Path) -> None:
 
 
 def test_junit_is_of_the_published_schema(project: Path) -> None:
-    """The schema of Jenkins' xunit plugin, which does refuse what is wrong."""
+    """The JUnit XML follows the schema of Jenkins' xunit plugin, which refuses invalid XML."""
     published_schemas.need("junit-4.xsd")
     text = shown("junit")
     published_schemas.check_junit(text)
@@ -106,7 +106,7 @@ def test_junit_is_of_the_published_schema(project: Path) -> None:
 def test_github_gets_annotations_and_a_summary(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A command for each reason; the summary is added to what the step has said before."""
+    """GitHub gets an annotation per reason, and the summary is appended."""
     summary = project / "summary.md"
     summary.write_text("before\n", "utf-8")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(summary))
@@ -120,20 +120,20 @@ def test_github_gets_annotations_and_a_summary(
     text = summary.read_text("utf-8")
     assert text.startswith("before\n### :x: not checked: 1 of 4")
     assert "15,000 | 16,000 | +1,000 | 16,384" in text
-    assert "│" in text  # the map, as characters
+    assert "│" in text  # the map drawn with characters
     assert "`maps/models\\_spotter.csv\\_LPAI.svg`" in text or "models_spotter.csv_LPAI.svg" in text
 
 
 def test_a_summary_that_cannot_be_written_does_not_hide_the_answer(
     project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The annotations come all the same."""
+    """An unwritable summary does not suppress the annotations."""
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(project))
     assert "::error" in shown("github")
 
 
 def test_files_get_the_form_of_their_names(project: Path) -> None:
-    """One run writes all that a build server wants."""
+    """Each `--also` file gets the format of its suffix; an unknown suffix is refused."""
     command_line.run("check", "-o", "x.sarif", "--also", "x.xml", "--also", "x.json")
     published_schemas.check_sarif((project / "x.sarif").read_text("utf-8"))
     published_schemas.check_junit((project / "x.xml").read_text("utf-8"))
@@ -143,7 +143,7 @@ def test_files_get_the_form_of_their_names(project: Path) -> None:
 
 
 def evil_run() -> BudgetRun:
-    """A run in which every text is made to break out of where it is put."""
+    """Return a run whose every text is hostile."""
     broken = PoolCheck.of("scratch", 10, 5, False, blockers=(EVIL,))
     evil: dict[str, Any] = {"file": EVIL, "target": EVIL, "place": EVIL}
     return BudgetRun(
@@ -156,7 +156,7 @@ def evil_run() -> BudgetRun:
 
 
 def test_no_name_breaks_out_of_any_format() -> None:
-    """Names come from files, and what is shown is read by machines and by browsers."""
+    """Hostile names stay text in every format."""
     run = evil_run()
     published_schemas.check_junit(check.render_junit(run))
     published_schemas.check_sarif(check.render_sarif(run))

@@ -11,7 +11,7 @@ pytest_plugins = ("pytester",)
 
 
 def run(pytester: pytest.Pytester, lines: str, *words: str) -> pytest.RunResult:
-    """Run a test file in a project with three models, with our plugin and no other."""
+    """Run a test file in a project with three models, with only this plugin."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
         pytester.makepyfile(lines)
@@ -21,7 +21,7 @@ def run(pytester: pytest.Pytester, lines: str, *words: str) -> pytest.RunResult:
 
 
 def test_a_mark_fails_a_test_whose_model_is_over_its_budget(pytester: pytest.Pytester) -> None:
-    """Before the lines of the test run, with pool, bytes and what is in the way."""
+    """The mark fails a test over its budget before the test body runs, with the blockers."""
     done = run(
         pytester,
         """
@@ -52,7 +52,7 @@ def test_a_mark_fails_a_test_whose_model_is_over_its_budget(pytester: pytest.Pyt
 
 
 def test_the_fixture_plans_models(pytester: pytest.Pytester) -> None:
-    """By name and settings, or the one of the mark."""
+    """The fixture `qnn_plan` plans a named model or the model of the mark."""
     done = run(
         pytester,
         """
@@ -72,7 +72,7 @@ def test_the_fixture_plans_models(pytester: pytest.Pytester) -> None:
 
 
 def test_what_is_wrong_with_a_mark_is_a_sentence(pytester: pytest.Pytester) -> None:
-    """No model, a word that is not a pool, a file that is not there, a plan without a mark."""
+    """An invalid mark fails with one sentence."""
     done = run(
         pytester,
         """
@@ -106,20 +106,20 @@ def test_what_is_wrong_with_a_mark_is_a_sentence(pytester: pytest.Pytester) -> N
 
 
 def test_the_mark_is_known(pytester: pytest.Pytester) -> None:
-    """Where marks are strict, it needs no line in a file."""
+    """The mark is registered, so that --strict-markers accepts it."""
     done = run(pytester, "", "--markers")
     done.stdout.fnmatch_lines(["@pytest.mark.qnn_budget(model, ?*budget): *"])
 
 
 def test_pytest_starts_without_loading_qnnmem() -> None:
-    """The plugin is imported in every run: it brings nothing of qnnmem but its own module."""
+    """The plugin imports no other module of qnnmem at start."""
     code = "import sys, qnnmem.pytest_plugin; print(*(m for m in sys.modules if 'qnnmem' in m))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert set(done.stdout.split()) <= {"qnnmem", "qnnmem.version", "qnnmem.pytest_plugin"}
 
 
 def test_the_entry_point_names_the_plugin() -> None:
-    """As the package is built."""
+    """The package's entry point names the plugin."""
     import tomllib
 
     text = (Path(__file__).parents[2] / "pyproject.toml").read_text("utf-8")

@@ -1,4 +1,4 @@
-"""An option is said once: one field of one type, read by every door."""
+"""An option is declared once, as one typed field, and every interface reads that field."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ TYPES = (
 
 
 class WithNewOption(PlanOptions, frozen=True, kw_only=True):
-    """The options of a plan, and one that was just added."""
+    """The options of a plan plus one new option."""
 
     sketch: Annotated[
         int, Opt("--sketch", "Stop after this many rounds.", ge=1, le=9, label="Rounds")
@@ -39,7 +39,7 @@ class WithNewOption(PlanOptions, frozen=True, kw_only=True):
 
 
 def test_a_new_field_is_an_option_of_the_command_line() -> None:
-    """With its help, its bounds and its default; the command is handed one value."""
+    """A new field becomes a command-line option with help, bounds and default."""
     seen: list[WithNewOption] = []
 
     @click.command()
@@ -59,7 +59,7 @@ def test_a_new_field_is_an_option_of_the_command_line() -> None:
 
 
 def test_a_new_field_is_a_key_of_budget_files() -> None:
-    """With the same bounds."""
+    """A new field becomes a key of budget files with the same bounds."""
     read = keys_of(WithNewOption)["sketch"]
     assert read(3, "sketch") == 3
     with pytest.raises(UsageError, match="sketch must be a number from 1 to 9, not 10"):
@@ -67,7 +67,7 @@ def test_a_new_field_is_a_key_of_budget_files() -> None:
 
 
 def test_a_new_field_is_a_control_of_the_workbench() -> None:
-    """With its label, and refused in words of the page."""
+    """A new field becomes a control of the workbench with its label and bounds."""
     (control,) = (one for one in controls_of(WithNewOption) if one.name == "sketch")
     assert control.values() | {"choices": ()} == {
         **{"name": "sketch", "label": "Rounds", "option": "--sketch", "kind": "number"},
@@ -80,7 +80,7 @@ def test_a_new_field_is_a_control_of_the_workbench() -> None:
 
 
 def test_every_option_of_a_plan_is_everywhere() -> None:
-    """On the command line, in the reference, in budget files and in the workbench."""
+    """Every plan option is on the command line, in the reference, in budget files and workbench."""
     page = (ROOT / "docs/reference/commands/plan.md").read_text("utf-8")
     budgets = (ROOT / "docs/reference/commands/check.md").read_text("utf-8")
     known = {word for one in qnnmem.commands["plan"].params for word in one.opts}
@@ -91,18 +91,18 @@ def test_every_option_of_a_plan_is_everywhere() -> None:
         if field.is_shared:
             assert field.key in KEYS
             assert f"| `{field.key}` |" in budgets
-            assert field.name in controls or field.name == "time_limit"  # short on the page
+            assert field.name in controls or field.name == "time_limit"  # shorter on the page
 
 
 def test_a_setting_of_an_error_is_the_option_of_its_field() -> None:
-    """A remedy that names a setting can be pasted; budgets are never one."""
+    """A setting named by an error maps to its option, except for budgets."""
     for field in option_fields(PlanOptions):
         assert field.name == "budgets" or flag(Setting(field.name)) == field.opt.flag
 
 
 @pytest.mark.parametrize("group", TYPES)
 def test_files_and_code_never_come_from_the_network(group: type[PlanOptions]) -> None:
-    """An option that names a file, or lets native code run, is no control and no key."""
+    """Options that name files or run native code cannot be set by workbench or budget files."""
     local = {"trust", "cache", "log_file", "calibration", "config", "recipe", "logs", "beside"}
     local |= {"data", "output", "force", "cluster"}
     assert not local & {one.name for one in controls_of(group)}
@@ -111,5 +111,5 @@ def test_files_and_code_never_come_from_the_network(group: type[PlanOptions]) ->
 
 @pytest.mark.parametrize("group", TYPES)
 def test_an_option_is_typed_as_it_is_parsed(group: type[PlanOptions]) -> None:
-    """Every default is what no option at all gives, and nothing has to be typed for it."""
+    """Default options need no command-line words."""
     assert typed(group()) == []

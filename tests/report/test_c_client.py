@@ -1,6 +1,6 @@
-"""The C client: it compiles without a warning, keeps the contract, and survives every failure.
+"""The C client compiles without warnings, keeps the contract and survives every failure.
 
-`tests/c_api` has a backend that watches its client; QNN's interface is that of `lpai headers`.
+`tests/c_api` has a backend that checks its client; QNN's interface comes from `lpai headers`.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ needs_cc = pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no C
 
 @cache
 def include_folder() -> str:
-    """The headers that are shipped, written once."""
+    """Return the folder with the shipped headers, written once."""
     folder = tempfile.mkdtemp()
     atexit.register(shutil.rmtree, folder)
     write_headers(Path(folder))
@@ -63,7 +63,7 @@ def include_folder() -> str:
 def compile_client(
     folder: Path, source: Path, *, program: str = "gcc", flags: tuple[str, ...] = ("-std=c11",)
 ) -> None:
-    """Compile without linking, every warning an error."""
+    """Compile without linking, with every warning as an error."""
     language = ["-x", "c++"] if "+" in program else []
     command = [program, *language, *STRICT, *flags, f"-I{include_folder()}"]
     made = [*command, "-c", str(source), "-o", str(folder / "client.o")]
@@ -72,12 +72,12 @@ def compile_client(
 
 
 def written(text: str) -> str:
-    """A name as a C string, every byte in octal: not the way of the program under test."""
+    """Return a name as a C string with every byte in octal, independently of the renderer."""
     return '"' + "".join(f"\\{b:03o}" for b in text.encode("utf-8", "surrogatepass")) + '"'
 
 
 def fake_model(content: bytes, inside: bool) -> str:
-    """What the watching backend believes of a binary."""
+    """Return the C description of a binary for the checking backend."""
     graphs = unpack(content).graphs
     rows = []
     for number, info in enumerate(lpai.get_binary_info(content)):
@@ -104,7 +104,7 @@ static const uint32_t PERSISTENT[] = {{{", ".join(f"{g.persistent_bytes}u" for g
 
 
 class Built:
-    """A client, linked to the watching backend."""
+    """A client linked to the checking backend."""
 
     def __init__(self, folder: Path, content: bytes, *flags: str, inside: bool = False) -> None:
         self.folder, self.program, self.model = folder, folder / "client", folder / "model.bin"
@@ -116,7 +116,7 @@ class Built:
         self.again(render_client(plan, "qnnmem 0", io_in_scratch=inside))
 
     def again(self, text: str) -> Built:
-        """Build it from this source."""
+        """Build the client from this source and return it."""
         folder, flags = self.folder, self._flags
         self.source.write_text(text)
         counted = (
@@ -134,7 +134,7 @@ class Built:
         return self
 
     def run(self, *before: str, **settings: object) -> subprocess.CompletedProcess[str]:
-        """Run it; the trace of calls is in `calls`."""
+        """Run the client and record its calls in `calls`."""
         trace = self.folder / "trace.txt"
         told = {f"FAKE_{name.upper()}": str(value) for name, value in settings.items()}
         environment = {**os.environ, **told, "FAKE_TRACE": str(trace)}
@@ -149,7 +149,7 @@ class Built:
 
 @pytest.fixture(scope="module")
 def several(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """A client of several graphs, with and without state, IO inside and outside of scratch."""
+    """Return a client of several graphs: with and without state, IO inside and outside scratch."""
     if shutil.which("gcc") is None:
         pytest.skip("there is no C compiler")
     return Built(tmp_path_factory.mktemp("several"), bytes(binary()), "-DCLIENT_RUNS=3u")
@@ -157,14 +157,14 @@ def several(tmp_path_factory: pytest.TempPathFactory) -> Built:
 
 @pytest.fixture(scope="module")
 def single(tmp_path_factory: pytest.TempPathFactory) -> Built:
-    """A client of one graph."""
+    """Return a client of one graph."""
     if shutil.which("gcc") is None:
         pytest.skip("there is no C compiler")
     return Built(tmp_path_factory.mktemp("single"), SMALL.read_bytes())
 
 
 def hostile(folder: Path) -> bytes:
-    """A binary whose graphs and tensors have names that no C program would give them."""
+    """Return a binary whose graphs and tensors have names that C cannot use."""
     graphs = []
     for number, name in enumerate(EVIL):
         names = (EVIL[number - 1], EVIL[number - 2], EVIL[number - 3])
@@ -182,7 +182,7 @@ def hostile(folder: Path) -> bytes:
     return file.read_bytes()
 
 
-# --- It compiles ----------------------------------------------------------------------------------
+# --- Compilation ----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("flags", [(), ("-DCLIENT_DLOPEN",), ("-O2", "-DCLIENT_STRICT=1")])
@@ -191,7 +191,7 @@ def hostile(folder: Path) -> bytes:
 def test_it_compiles_without_a_warning(
     program: str, standard: str, io: str, flags: tuple[str, ...], tmp_path: Path
 ) -> None:
-    """As C and as C++, linked or with libraries that are loaded by name."""
+    """The exported client compiles as C and C++, linked or with libraries loaded by name."""
     file = tmp_path / "client.c"
     assert exit_code(verb("lpai")("export-c", SMALL, "--io", io, "-o", file)) == 0
     compile_client(tmp_path, file, program=program, flags=(f"-std={standard}", *flags))
@@ -201,7 +201,7 @@ def test_it_compiles_without_a_warning(
 def test_hostile_names_compile_without_a_warning(
     program: str, standard: str, tmp_path: Path
 ) -> None:
-    """Quotes, comments, trigraphs, control characters, words of the template: all are data."""
+    """Hostile names compile as data: quotes, comments, trigraphs and control characters."""
     plan = of_context(unpack(hostile(tmp_path)), 'a*/??/\\\n"日本".bin')
     text = render_client(plan, "*/ #error")
     assert text.isascii()
@@ -212,18 +212,18 @@ def test_hostile_names_compile_without_a_warning(
 
 @needs_cc
 def test_hostile_names_arrive_as_they_are(tmp_path: Path) -> None:
-    """The backend finds every graph and every tensor by its name."""
+    """The backend finds every graph and tensor by its hostile name."""
     made = Built(tmp_path, hostile(tmp_path))
     done = made.run()
     assert done.returncode == 0, done.stderr[:2000]
     assert made.calls.count("QnnGraph_execute") == len(EVIL)
 
 
-# --- It keeps the contract ------------------------------------------------------------------------
+# --- The contract ---------------------------------------------------------------------------------
 
 
 def test_calls_come_in_the_documented_order(single: Built) -> None:
-    """Alignment first, pools before finalize, execute after it, the context freed first."""
+    """The alignment is queried first, pools are set before finalize, the context is freed first."""
     done = single.run()
     assert done.returncode == 0, done.stderr
     assert single.calls == [
@@ -243,7 +243,7 @@ def test_calls_come_in_the_documented_order(single: Built) -> None:
 def test_every_version_of_the_structs_is_understood(
     version: int, tensor: int, persistent: int, several: Built
 ) -> None:
-    """Whatever the system library answers with; the binary stays where it must."""
+    """The client reads every version of the structs and keeps the binary in place."""
     done = several.run(version=version, tensor=tensor, persistent=persistent)
     assert done.returncode == 0, done.stderr
     graphs = len(unpack(binary()).graphs)
@@ -253,13 +253,13 @@ def test_every_version_of_the_structs_is_understood(
 @pytest.mark.parametrize("start", [1, 16, 64, 256, 4096])
 @pytest.mark.parametrize("size", [1, 16, 64, 128])
 def test_any_alignment_is_kept(start: int, size: int, several: Built) -> None:
-    """The numbers are asked for, not known."""
+    """The client uses the alignment that the backend reports."""
     done = several.run(start=start, size=size)
     assert done.returncode == 0, done.stderr
 
 
 def test_a_graph_that_waits_gets_more_frames(single: Built) -> None:
-    """6038 is no failure: the next input is brought, and one result is read."""
+    """On code 6038 the client sends the next input; one result is read."""
     done = single.run(wait=5)
     assert done.returncode == 0, done.stderr
     assert single.calls.count("QnnGraph_execute") == 6
@@ -267,14 +267,14 @@ def test_a_graph_that_waits_gets_more_frames(single: Built) -> None:
 
 
 def test_a_graph_that_waits_for_ever_ends_the_client(single: Built) -> None:
-    """There is a limit, and everything is freed."""
+    """A graph that always returns 6038 ends the client at a limit, with everything freed."""
     done = single.run(wait=1_000_000)
     assert done.returncode == 1
     assert "QnnGraph_execute failed with 6038" in done.stderr
 
 
 def test_another_size_than_planned_is_said_and_used(single: Built) -> None:
-    """The backend decides: the client allocates what was asked for."""
+    """If the backend requests another size than planned, the client reports and uses that size."""
     done = single.run(more=640)
     assert done.returncode == 0, done.stderr
     assert "small: scratch has 1408 bytes, 768 were planned" in done.stderr
@@ -282,7 +282,7 @@ def test_another_size_than_planned_is_said_and_used(single: Built) -> None:
 
 @needs_cc
 def test_another_size_than_planned_can_end_the_client(tmp_path: Path) -> None:
-    """With CLIENT_STRICT the plan is a promise."""
+    """With CLIENT_STRICT, another size than planned ends the client before finalize."""
     made = Built(tmp_path, SMALL.read_bytes(), "-DCLIENT_STRICT=1")
     assert made.run().returncode == 0
     done = made.run(more=640)
@@ -290,14 +290,14 @@ def test_another_size_than_planned_can_end_the_client(tmp_path: Path) -> None:
 
 
 def test_an_older_library_than_the_headers_is_refused(single: Built) -> None:
-    """Its table would be shorter than the client believes."""
+    """A library older than the headers is refused, as its table would be too short."""
     done = single.run(minor=26)
     assert (done.returncode, single.calls[2:]) == (1, [])
     assert "no provider is LPAI" in done.stderr
 
 
 def test_a_table_with_a_hole_is_refused(single: Built) -> None:
-    """A function that is missing is not called."""
+    """A function table with a missing function is refused."""
     done = single.run(missing=1)
     assert done.returncode == 1
     assert "missing in the tables" in done.stderr
@@ -305,7 +305,7 @@ def test_a_table_with_a_hole_is_refused(single: Built) -> None:
 
 @needs_cc
 def test_io_stays_in_scratch_on_wish(tmp_path: Path) -> None:
-    """No buffer is handed over, and inputs are written where the plan has them."""
+    """With IO in scratch, inputs are written at their planned places; other sizes are refused."""
     made = Built(tmp_path, SMALL.read_bytes(), inside=True)
     done = made.run()
     assert done.returncode == 0, done.stderr
@@ -317,7 +317,7 @@ def test_io_stays_in_scratch_on_wish(tmp_path: Path) -> None:
 
 @needs_cc
 def test_libraries_can_be_loaded_by_name(tmp_path: Path) -> None:
-    """With CLIENT_DLOPEN the program is linked to nothing."""
+    """With CLIENT_DLOPEN the program loads the libraries by name."""
     content = SMALL.read_bytes()
     (tmp_path / "model.bin").write_bytes(content)
     (tmp_path / "fake_model.h").write_text(fake_model(content, inside=False))
@@ -364,7 +364,7 @@ WRONG = {
 def test_the_watching_backend_notices_mistakes(
     old: str, new: str, said: str, tmp_path: Path
 ) -> None:
-    """A client that breaks a rule ends with 70 here: the tests above see something."""
+    """The checking backend ends with 70 for a client that breaks a rule."""
     made = Built(tmp_path, SMALL.read_bytes())
     text = made.source.read_text()
     assert old in text
@@ -373,11 +373,11 @@ def test_the_watching_backend_notices_mistakes(
     assert said in done.stderr
 
 
-# --- It survives failures -------------------------------------------------------------------------
+# --- Failures -------------------------------------------------------------------------------------
 
 
 def test_each_failing_call_ends_in_order(several: Built) -> None:
-    """Whichever call fails: a sentence, exit code 1, everything freed, nothing used afterwards."""
+    """Whichever call fails, the client prints a sentence, frees everything and exits with 1."""
     whole = several.run()
     assert whole.returncode == 0
     calls = several.calls
@@ -388,7 +388,7 @@ def test_each_failing_call_ends_in_order(several: Built) -> None:
 
 
 def test_each_failing_allocation_ends_in_order(several: Built) -> None:
-    """Whichever allocation fails, nothing leaks and nothing is used that is not there."""
+    """Whichever allocation fails, the client exits with 1 and calls nothing on missing memory."""
     for number in count(1):
         done = several.run(fail_alloc=number)
         if done.returncode == 0:
@@ -400,7 +400,7 @@ def test_each_failing_allocation_ends_in_order(several: Built) -> None:
 
 @needs_cc
 def test_a_sanitizer_finds_nothing(tmp_path: Path) -> None:
-    """Memory is used while it lives, also when a call fails."""
+    """The address and undefined-behaviour sanitizers find nothing, even if a call fails."""
     flags = ("-g", "-fsanitize=address,undefined")
     try:
         made = Built(tmp_path, bytes(binary()), "-DCLIENT_RUNS=2u", *flags)
@@ -416,7 +416,7 @@ def test_a_sanitizer_finds_nothing(tmp_path: Path) -> None:
 
 
 def test_valgrind_finds_nothing(several: Built) -> None:
-    """No byte is read that was not written, and none is lost."""
+    """Valgrind finds no uninitialised read and no leak."""
     valgrind = shutil.which("valgrind")
     if valgrind is None:
         pytest.skip("there is no valgrind")
@@ -434,7 +434,7 @@ def test_valgrind_finds_nothing(several: Built) -> None:
 
 
 def test_a_binary_that_is_not_there_is_a_sentence(single: Built, tmp_path: Path) -> None:
-    """So is a call without one."""
+    """A missing binary exits with 1 and a sentence, a missing argument with 2 and a usage line."""
     done = subprocess.run(
         [single.program, tmp_path / "no"], capture_output=True, text=True, check=False
     )
@@ -448,7 +448,7 @@ def test_a_binary_that_is_not_there_is_a_sentence(single: Built, tmp_path: Path)
 
 
 def test_a_plan_gives_the_same_client_as_its_binary(tmp_path: Path) -> None:
-    """Names of graphs, pools and tensors are those that preparing the same file gives."""
+    """A plan and its prepared binary give a client with the same names, sizes and offsets."""
     model = ROOT / "examples" / "small.onnx"
     plan, made = tmp_path / "plan.json", tmp_path / "small.bin"
     shape = ("--shape", "x=1x4x8x8")
@@ -462,7 +462,7 @@ def test_a_plan_gives_the_same_client_as_its_binary(tmp_path: Path) -> None:
 
 
 def test_plans_of_several_models_are_one_client(tmp_path: Path) -> None:
-    """Each model is a graph; a bare list of buffers has no inputs that could be compared."""
+    """Each plan of several models is a graph; a buffer list has no inputs."""
     file = tmp_path / "plans.json"
     models = [ROOT / "examples" / name for name in ("tiny.eaix", "keyword_spotting.csv")]
     assert exit_code(verb("plan")(*models, "--json", "-o", file)) == 0
@@ -478,7 +478,7 @@ def test_plans_of_several_models_are_one_client(tmp_path: Path) -> None:
 
 @needs_cc
 def test_an_arrangement_of_models_is_one_scratch(tmp_path: Path) -> None:
-    """Models that may execute at once lie apart in it; an alignment not planned for ends it."""
+    """Jointly planned models share one scratch; an unplanned alignment ends the client."""
     files = [tmp_path / f"m{number}.csv" for number in range(3)]
     for number, file in enumerate(files):
         file.write_text(f"id,lower,upper,size\na,0,1,{640 + 128 * number}\n", "utf-8")
@@ -502,7 +502,7 @@ def test_an_arrangement_of_models_is_one_scratch(tmp_path: Path) -> None:
 
 @needs_cc
 def test_a_strict_client_of_a_plan_accepts_its_binary(tmp_path: Path) -> None:
-    """Padding, and buffers that a tensor shares with its views, are no difference."""
+    """Padding and views in a plan do not make a strict client refuse its binary."""
     content = SMALL.read_bytes()
     made = Built(tmp_path, content, "-DCLIENT_STRICT=1")
     graph = unpack(content).graphs[0]
@@ -531,7 +531,7 @@ def test_a_strict_client_of_a_plan_accepts_its_binary(tmp_path: Path) -> None:
 
 
 def test_state_is_no_input_of_the_client() -> None:
-    """It lies in persistent memory, which the client only brings."""
+    """State tensors are not inputs of the client."""
     content = bytes(binary())
     for graph in of_context(unpack(content), "x").graphs:
         compiled = unpack(content).graph(graph.name)
@@ -541,7 +541,7 @@ def test_state_is_no_input_of_the_client() -> None:
 
 
 def test_what_exists_is_only_replaced_on_wish(tmp_path: Path) -> None:
-    """As with every verb."""
+    """An existing file is replaced only with --force."""
     file = tmp_path / "client.c"
     file.write_text("mine")
     run = verb("lpai")
@@ -552,14 +552,14 @@ def test_what_exists_is_only_replaced_on_wish(tmp_path: Path) -> None:
 
 
 def test_without_a_file_the_client_is_printed() -> None:
-    """It can be piped into a compiler."""
+    """Without -o, the client is printed."""
     done = verb("lpai")("export-c", SMALL)
     assert done.stdout.startswith("/* LPAI client of ")
     assert done.stdout.endswith("}\n")
 
 
 def test_json_tells_which_file_was_written(tmp_path: Path) -> None:
-    """The client itself is C: JSON without a file would have nothing to say."""
+    """`--json` names the written file, and needs -o."""
     file = tmp_path / "client.c"
     done = verb("lpai")("export-c", SMALL, "-o", file, "--json")
     told = json.loads(done.stdout)
@@ -570,7 +570,7 @@ def test_json_tells_which_file_was_written(tmp_path: Path) -> None:
 
 
 def test_io_outside_of_scratch_cannot_stay_there(tmp_path: Path) -> None:
-    """The refusal names the graph and the way out."""
+    """IO outside scratch cannot be exported with `--io scratch`; the refusal names the graph."""
     done = verb("lpai")("export-c", _outside(tmp_path), "--io", "scratch")
     assert exit_code(done) == 2
     assert "graph 'g' has inputs or outputs that are not in scratch" in sentence(done)
@@ -643,7 +643,7 @@ BAD = {
 
 @pytest.mark.parametrize(("content", "words"), BAD.values(), ids=BAD)
 def test_a_plan_that_is_none_is_refused(content: object, words: str, tmp_path: Path) -> None:
-    """One sentence, exit code 2."""
+    """An invalid plan is refused with one sentence and exit code 2."""
     import re
 
     file = tmp_path / "plan.json"
@@ -655,7 +655,7 @@ def test_a_plan_that_is_none_is_refused(content: object, words: str, tmp_path: P
 
 @pytest.mark.parametrize("align", [1, 16, 4096])
 def test_places_within_scratch_are_taken(align: int, tmp_path: Path) -> None:
-    """Each graph by its own alignment, up to the last byte of scratch."""
+    """Offsets up to the last byte of scratch are accepted, each with its graph's alignment."""
     file = tmp_path / "plans.json"
     placed = _placed(align, scratch_bytes=align + 64, align_bytes=align)
     plans = [placed, _plan(input="n.onnx", align_bytes=4096)]
@@ -665,7 +665,7 @@ def test_places_within_scratch_are_taken(align: int, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("depth", [10_000, 200_000])
 def test_a_deep_file_is_refused(depth: int, tmp_path: Path) -> None:
-    """It costs neither the stack nor a traceback."""
+    """A deeply nested file is refused without a stack overflow."""
     file = tmp_path / "plan.json"
     file.write_text('{"schema": "qnnmem.plan/1", "buffers": ' + "[" * depth + "]" * depth + "}")
     assert exit_code(verb("lpai")("export-c", file)) == 2
@@ -673,14 +673,14 @@ def test_a_deep_file_is_refused(depth: int, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["small.onnx", "small_htp.bin", "graph_limit.log"])
 def test_other_files_are_refused_by_what_they_are(name: str) -> None:
-    """A model has to be planned or prepared first."""
+    """A file that is neither an LPAI binary nor a plan is refused."""
     done = verb("lpai")("export-c", ROOT / "examples" / name)
     assert exit_code(done) == 2
     assert "neither an LPAI context binary nor a plan" in sentence(done)
 
 
 def test_a_damaged_binary_is_refused(tmp_path: Path) -> None:
-    """With what is wrong with it."""
+    """A damaged binary is refused with exit code 2."""
     file = tmp_path / "model.bin"
     content = bytearray(SMALL.read_bytes())
     content[200] ^= 0xFF
@@ -689,14 +689,14 @@ def test_a_damaged_binary_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_renderer_refuses_what_is_not_inside(tmp_path: Path) -> None:
-    """Also from Python."""
+    """The renderer refuses IO outside scratch if the client expects IO in scratch."""
     with pytest.raises(UsageError, match="provide buffers"):
         render_client(read_client_plan(_outside(tmp_path)), "qnnmem 0", io_in_scratch=True)
 
 
 @needs_cc
 def test_a_standalone_client_compiles_without_any_header(tmp_path: Path) -> None:
-    """The declarations stand in the file itself."""
+    """A standalone client compiles without any header."""
     plan = read_client_plan(SMALL)
     source = tmp_path / "client.c"
     source.write_text(render_client(plan, "qnnmem", declarations=declarations()), "utf-8")

@@ -1,4 +1,4 @@
-"""The plan as a C header: it compiles without a warning, and its numbers are the plan's."""
+"""The plan as a C header: it compiles without warnings and has the plan's numbers."""
 
 from __future__ import annotations
 
@@ -51,19 +51,19 @@ EVIL = (
 
 
 def chain(*names: str, size: int = 100) -> Model:
-    """Make a chain of ops through tensors of these names."""
+    """Return a chain of ops through tensors with these names."""
     tensors = {name: Tensor(name, DType.FLOAT32, (size,)) for name in names}
     ops = tuple(Op(f"op {a}", "Relu", (a,), (b,)) for a, b in pairwise(names))
     return Model("chain", "onnx", tensors, ops, names[:1], names[-1:])
 
 
 def header(plan: MemoryPlan, name: str = "model.onnx", *given: str) -> str:
-    """Give the header of a plan."""
+    """Return the header of a plan."""
     return render_c(PlannedFile(plan, name, 0.25, given))
 
 
 def build(folder: Path, program: str, standard: str, source: str) -> str:
-    """Compile a program with every warning an error, run it and give what it prints."""
+    """Compile with every warning as an error, run the program and return its output."""
     file = folder / ("main.cpp" if "+" in program else "main.c")
     file.write_text(source)
     made = folder / "made"
@@ -76,7 +76,7 @@ def build(folder: Path, program: str, standard: str, source: str) -> str:
 
 
 def printing(text: str, file: str = "plan.h") -> str:
-    """Write a program that includes the header twice and prints each macro that is a number."""
+    """Return a program that includes the header twice and prints each numeric macro."""
     names = re.findall(r"^#define (\w+) \d+U", text, re.MULTILINE)
     lines = "".join(f'    printf("{n} %llu\\n", (unsigned long long)({n}));\n' for n in names)
     twice = f'#include "{file}"\n' * 2
@@ -84,7 +84,7 @@ def printing(text: str, file: str = "plan.h") -> str:
 
 
 def numbers(printed: str) -> dict[str, int]:
-    """Read what such a program printed."""
+    """Return the numbers that the program printed."""
     return {name: int(number) for name, number in map(str.split, printed.splitlines())}
 
 
@@ -92,7 +92,7 @@ def numbers(printed: str) -> dict[str, int]:
 def test_hostile_names_compile_without_a_warning(
     program: str, standard: str, tmp_path: Path
 ) -> None:
-    """Keywords, reserved words, comments, trigraphs, unicode: all become names that differ."""
+    """Hostile names become valid, distinct C names: keywords, comments, trigraphs, unicode."""
     plan = qnnmem.plan(chain(*EVIL), 0.2)
     file = "a*/??/\\\n日本.onnx"
     text = header(plan, file, "--dim=*/=1")
@@ -129,7 +129,7 @@ int main(void) {
 def test_a_program_places_its_tensors_by_the_header(
     program: str, standard: str, tmp_path: Path
 ) -> None:
-    """What is alive together does not overlap, views share their bytes."""
+    """A program places tensors by the header: live tensors do not overlap, views share bytes."""
     run = verb("plan")
     done = run(EXAMPLES / "tiny.eaix", "--format", "c", "-o", tmp_path / "plan.h")
     assert exit_code(done) == 0
@@ -138,7 +138,7 @@ def test_a_program_places_its_tensors_by_the_header(
 
 @pytest.mark.parametrize(("program", "standard"), COMPILERS[:1])
 def test_a_wrong_number_does_not_compile(program: str, standard: str, tmp_path: Path) -> None:
-    """The assertions look at every offset and size, in every language."""
+    """A wrong offset or size in the header fails a static assertion."""
     text = header(qnnmem.plan(chain("x", "y")))
     for old, new in (
         ("AT_y 0U", "AT_y 4U"),
@@ -158,7 +158,7 @@ def test_a_wrong_number_does_not_compile(program: str, standard: str, tmp_path: 
 
 @pytest.mark.skipif(not COMPILERS, reason="no C compiler")
 def test_ten_thousand_names_that_look_alike(tmp_path: Path) -> None:
-    """Names that are the same once made valid are numbered, without a search."""
+    """Ten thousand names that collide as C names are numbered quickly."""
     marks = "-./:+~ !"
     rows = [
         f"{'t' * 40}{marks[i % 8]}{marks[i // 8 % 8]}{'x' * (i % 7)}{i // 64}"
@@ -176,7 +176,7 @@ def test_ten_thousand_names_that_look_alike(tmp_path: Path) -> None:
 
 
 def test_names_are_valid_unique_and_short_enough() -> None:
-    """Whatever the names are: 63 characters tell them apart, and none is reserved."""
+    """C names are valid, unique, not reserved and at most as long as asked."""
     dice = random.Random(7)  # noqa: S311 - no secret
     alphabet = "aA_b-/:0é*\\?"
     for room in (8, 20, 40):
@@ -202,12 +202,12 @@ def test_names_are_valid_unique_and_short_enough() -> None:
     ],
 )
 def test_the_prefix_comes_from_the_file(file: str, prefix: str) -> None:
-    """Two models in one program do not get in each other's way."""
+    """The prefix of all macros comes from the file name."""
     assert c_prefix(file) == prefix
 
 
 def test_every_pool_has_its_offsets() -> None:
-    """State and IO are there, too, each from the start of its pool, with their true sizes."""
+    """Scratch, state and IO have offsets from the start of their pool and exact sizes."""
     tensors = {
         n: Tensor(n, DType.INT8, (10 if n.startswith("h") else 100,)) for n in ("x", "h", "hn", "y")
     }
@@ -222,14 +222,14 @@ def test_every_pool_has_its_offsets() -> None:
 
 
 def test_large_numbers_are_written_as_such() -> None:
-    """Beyond 32 bits a number says how wide it is."""
+    """Numbers over 32 bits get the suffix ULL."""
     buffers = (FixedBuffer("a", "8G", Span(0, 2)), FixedBuffer("b", 1, Span(0, 2)))
     text = header(qnnmem.plan(Model("l", "csv", buffers=buffers)))
     assert "#define MODEL_SCRATCH_BYTES 8589934593ULL" in text
 
 
 def test_alignments_of_a_list_are_kept() -> None:
-    """Each buffer is checked for its own alignment, the pool has one that suits all."""
+    """Each buffer keeps its alignment; scratch gets their common multiple or is refused."""
     buffers = (FixedBuffer("a", 6, Span(0, 2), 6), FixedBuffer("b", 8, Span(0, 2), 4))
     text = header(qnnmem.plan(Model("l", "csv", buffers=buffers)))
     assert "_ALIGN_BYTES 12U" in text
@@ -240,7 +240,7 @@ def test_alignments_of_a_list_are_kept() -> None:
 
 
 def test_the_guard_is_the_content() -> None:
-    """Headers of other plans can be included beside each other; the same plan gives the same."""
+    """The include guard depends on the content, so that different headers can be combined."""
     one, same, other = (header(qnnmem.plan(chain(*names))) for names in ("xy", "xy", "xz"))
     guards = [
         re.findall(r"^#ifndef (QNNMEM_\w+)$", text, re.MULTILINE) for text in (one, same, other)
@@ -250,7 +250,7 @@ def test_the_guard_is_the_content() -> None:
 
 
 def test_where_the_numbers_come_from_is_said() -> None:
-    """The comment at the top names the file, the options and what is proven."""
+    """The comment at the top names the file, the options and the proof."""
     text = header(qnnmem.plan(chain("x", "y")), "dir/m.onnx", "--bits=8")
     top = text[: text.index("#ifndef")]
     for words in ("dir/m.onnx", "896 bytes, computed, minimal for this order", "--bits=8"):
@@ -258,14 +258,14 @@ def test_where_the_numbers_come_from_is_said() -> None:
 
 
 def test_several_files_have_no_one_header(tmp_path: Path) -> None:
-    """A header is made for one model."""
+    """`--format c` is refused for several files."""
     run = verb("plan")
     done = run(EXAMPLES / "tiny.eaix", EXAMPLES / "keyword_spotting.csv", "--format", "c")
     assert (exit_code(done), sentence(done)) == (2, "--format c is for one file, not for 2")
 
 
 def test_buffers_are_not_lost() -> None:
-    """Every buffer and every view of it has its offset, whatever pool it is in."""
+    """Every buffer has an offset in the header."""
     plan = qnnmem.plan(chain(*(f"t{i}" for i in range(30))))
     text = header(plan)
     assert text.count("#define MODEL_AT_t") == 30
@@ -275,7 +275,7 @@ def test_buffers_are_not_lost() -> None:
 
 @pytest.mark.skipif(not COMPILERS, reason="no C compiler")
 def test_the_program_of_the_tutorial_runs(tmp_path: Path) -> None:
-    """What the page says is what the header holds, and what the program prints."""
+    """The tutorial's code matches the header, and its program prints the stated result."""
     page = (EXAMPLES.parent / "docs" / "tutorials" / "plan-to-c.md").read_text("utf-8")
     part, source = re.findall(r"^```c\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
     made = tmp_path / "tiny_plan.h"
@@ -288,7 +288,7 @@ def test_the_program_of_the_tutorial_runs(tmp_path: Path) -> None:
 
 
 def test_a_long_name_keeps_both_ends() -> None:
-    """Layers tell each other apart at either end, and no word is cut where a whole one fits."""
+    """A long name keeps its distinguishing words at both ends."""
     layers = [f"backbone_{i}/stage/very_long_block_name/conv/Conv2D_quant;bias" for i in range(12)]
     ends = [f"model/functional_1/very_long_block_name/with_a_conv/out_{i}" for i in range(12)]
     for names in (layers, ends):
@@ -301,7 +301,7 @@ def test_a_long_name_keeps_both_ends() -> None:
 
 
 def test_a_long_file_name_begins_the_names_with_its_first_words() -> None:
-    """Not with the middle of a word."""
+    """A long file name gives a prefix of whole words."""
     assert c_prefix("models/keyword_spotting_streaming_v2.onnx") == "KEYWORD_SPOTTING_V2"
     assert c_prefix("kws.onnx") == "KWS"
     assert c_prefix("9lives_of_a_very_long_cat_model.onnx").startswith("PLAN_")
@@ -328,7 +328,7 @@ int main(void) {
 
 
 def two_in_two_out() -> Model:
-    """Make a model of two inputs, two outputs and something between."""
+    """Return a model with two inputs, two outputs and one tensor in between."""
     tensors = {name: Tensor(name, DType.FLOAT32, (8,)) for name in ("b", "a", "t", "z", "y")}
     ops = (Op("1", "Add", ("b", "a"), ("t",)), Op("2", "Split", ("t",), ("z", "y")))
     return Model("model", "onnx", tensors, ops, ("b", "a"), ("z", "y"))
@@ -339,7 +339,7 @@ def two_in_two_out() -> Model:
 def test_inputs_and_outputs_are_marked_and_listed(
     io: str, program: str, standard: str, tmp_path: Path
 ) -> None:
-    """The comment says which they are, and arrays of them are in the order of the model."""
+    """Inputs and outputs are marked, with arrays of their offsets in model order."""
     plan = qnnmem.plan(two_in_two_out(), options={"io": io})
     text = header(plan)
     (tmp_path / "plan.h").write_text(text)
@@ -355,7 +355,7 @@ def test_inputs_and_outputs_are_marked_and_listed(
 
 
 def test_state_is_no_input_of_the_application() -> None:
-    """It stays in persistent memory, and no array has it."""
+    """State tensors are not in the arrays of inputs and outputs."""
     plan = qnnmem.plan(two_in_two_out(), options={"states": {"b": "z"}})
     text = header(plan)
     assert "#define MODEL_INPUT_COUNT 1U" in text

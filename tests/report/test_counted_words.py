@@ -1,4 +1,4 @@
-"""One of a thing is named in the singular, wherever a report counts things."""
+"""A count of one uses the singular in every report."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from command_line import run
 from qnnmem.report.table import size_column, size_words
 
 REPORT = Path(__file__).parents[2] / "src" / "qnnmem" / "report"
-# A number and then a plural; more than the TCM pool has are never one.
+# A number followed by a plural; an excess over the TCM slots is never one.
 PLAIN = re.compile(
     r"\{[^{}]*:[^{}]*,\} (?:bytes|ops|graphs|tensors|files|contexts|frames)\b(?! are needed)"
 )
@@ -22,7 +22,7 @@ SINGULAR = re.compile(r"(?<![\d,.])1 (?:bytes|ops|graphs|tensors|inputs|outputs|
 
 
 def test_no_report_writes_a_plural_after_a_number_by_hand() -> None:
-    """`text.counted` and `report.table` know when there is one of it."""
+    """No report formats a plural directly; `text.counted` and `report.table` choose the form."""
     found = {
         path.name: PLAIN.findall(path.read_text("utf-8")) for path in sorted(REPORT.glob("*.py"))
     }
@@ -30,7 +30,7 @@ def test_no_report_writes_a_plural_after_a_number_by_hand() -> None:
 
 
 def test_one_byte() -> None:
-    """Alone and in a column."""
+    """One byte is singular, alone and in a column."""
     assert [size_words(size) for size in (0, 1, 2, 2048)] == [
         *("0 bytes", "1 byte", "2 bytes", "2,048 bytes (2.00 KiB)"),
     ]
@@ -54,7 +54,7 @@ def test_one_byte() -> None:
 def test_a_model_of_one_byte(
     words: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every line about it."""
+    """Reports on a model of one byte contain no plural after 1."""
     monkeypatch.chdir(tmp_path)
     Path("one.onnx").write_bytes(onnx.parser.parse_model(ONE).SerializeToString())
     Path("one.csv").write_text("id,lower,upper,size\na,0,1,1\n")

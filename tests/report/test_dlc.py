@@ -1,4 +1,4 @@
-"""What `qnnmem inspect` says of a DLC."""
+"""`qnnmem inspect` of a DLC."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ reads_dlc = pytest.mark.skipif(
 
 @reads_dlc
 def test_a_dlc_is_shown() -> None:
-    """Graphs, operators and how much is constant; the JSON has every tensor."""
+    """The text counts operators and constants; the JSON has every tensor."""
     path = FILES / "quantized8.dlc"
     text = run("inspect", path).output
     assert text.startswith("DLC: 1 graph\n")
@@ -42,7 +42,7 @@ def test_a_dlc_is_shown() -> None:
 
 @reads_dlc
 def test_a_damaged_dlc_is_refused(tmp_path: Path) -> None:
-    """One sentence and exit code 2."""
+    """A truncated DLC is refused with exit code 2."""
     path = tmp_path / "damaged.dlc"
     path.write_bytes((FILES / "image.dlc").read_bytes()[:3000])
     done = run("inspect", path)
@@ -50,7 +50,7 @@ def test_a_damaged_dlc_is_refused(tmp_path: Path) -> None:
 
 
 def test_names_are_safe_to_print() -> None:
-    """Control characters of a file do not reach the terminal."""
+    """Control characters in names do not reach the output."""
     tensor = ComposedTensor(1, "x\x1b[31m", TensorType.APP_WRITE, DataType.FLOAT_32, (1,))
     text = render_dlc(dlc_result([ComposedGraph("net\x1b", (tensor,), ())], "file.dlc"))
     assert "\x1b" not in text

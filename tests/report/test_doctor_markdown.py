@@ -1,4 +1,4 @@
-"""A diagnosis as Markdown, character for character: what a ticket gets."""
+"""A diagnosis as Markdown, compared character for character."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from qnnmem.results.incident import Harmless, Incident, ReadingStats
 
 
 def incident(**changes: Any) -> Incident:
-    """A failure with something in every place of the report."""
+    """Return an incident with a value in every field."""
     line = {"file": "a.log", "line": 12, "text": "needs <b>5</b>", "count": 2, "decides": True}
     part = {"name": "weights", "bytes": 2048, "origin": "measured", "source": "file"}
     return msgspec.convert(
@@ -36,7 +36,7 @@ def incident(**changes: Any) -> Incident:
 
 
 def bare(**changes: Any) -> Incident:
-    """A failure of which little is known."""
+    """Return an undecided incident with few details."""
     return incident(
         **{"verdict": "undecided", "is_memory": "unknown", "entry": None},
         **{"remedies": [], "collect_next": []},
@@ -46,7 +46,7 @@ def bare(**changes: Any) -> Incident:
 
 
 def shown(*incidents: Incident, **changes: Any) -> list[str]:
-    """The lines of a report."""
+    """Return the lines of a report."""
     stats = ReadingStats(("a.log",), 14, 900, 0.1, len(incidents), **changes)
     return "".join(doctor_formats.render_markdown(incidents, stats)).split("\n")
 
@@ -116,12 +116,12 @@ READ = "Read 14 lines, 900 bytes of a.log."
 
 
 def test_one_incident() -> None:
-    """The verdict is the title; no number, no rest."""
+    """A single incident has its verdict as the title, without a number."""
     assert shown(incident()) == [f"# {VERDICT}", *DETAILS, "", READ, ""]
 
 
 def test_two_incidents_and_a_note() -> None:
-    """Each has a heading; what does not exist takes no line."""
+    """Two incidents have numbered headings; absent fields take no line."""
     assert shown(incident(), bare(), notes=("a <b>",)) == [
         *(f"# 2 incidents; the first: {VERDICT}", "", f"## 1 of 2: {VERDICT}"),
         *(*DETAILS, "", f"## 2 of 2: {BARE_VERDICT}", *BARE),
@@ -130,7 +130,7 @@ def test_two_incidents_and_a_note() -> None:
 
 
 def test_a_healthy_log() -> None:
-    """One line, and the notes."""
+    """A healthy log gives one line and its notes."""
     lines = shown(noise=(Harmless("x", "No *vote*", 3),), notes=("cut",))
     assert lines == [
         "# healthy: no known failure in 14 lines, 900 bytes of a.log; harmless lines "
@@ -141,7 +141,7 @@ def test_a_healthy_log() -> None:
 
 
 def test_the_rest_is_a_table() -> None:
-    """From the 21st on incidents are counted by stage and cause, the most frequent first."""
+    """From the 21st on, incidents are counted by stage and cause, the most frequent first."""
     rest = [bare(cause="b")] * 2 + [bare(cause="a")] + [bare(cause="b")]
     assert not [line for line in shown(*[bare()] * 20) if "Other incidents" in line]
     lines = shown(*[bare()] * 20, *rest)
@@ -158,7 +158,7 @@ def test_the_rest_is_a_table() -> None:
 
 
 def test_an_incident_of_a_log_that_grows() -> None:
-    """It has its number and stands for itself."""
+    """An incident of a followed log has its own heading with a number."""
     text = doctor_formats.render_live(bare(), 7)
     assert text.split("\n") == [f"## Incident 7: {BARE_VERDICT}", *BARE, "", ""]
 
@@ -179,7 +179,7 @@ def test_an_incident_of_a_log_that_grows() -> None:
     ],
 )
 def test_advice(text: str, wanted: str) -> None:
-    """Code in backticks stays code, the rest is text, and nothing is longer than 600."""
+    """Code in backticks stays code, other text is escaped, and 600 characters are the limit."""
     assert table.advice(text) == wanted
     assert len(table.advice("z" * 601)) == 600
 
@@ -199,23 +199,23 @@ def test_advice(text: str, wanted: str) -> None:
     ],
 )
 def test_escape(text: str, wanted: str) -> None:
-    """Nothing begins a list, an entity, a link, a formula or a column."""
+    """Escaped text starts no list, entity, link, formula or table column."""
     assert table.escape(text) == wanted
 
 
 def test_a_long_text_is_cut() -> None:
-    """From 2001 characters on."""
+    """Text over 2,000 characters is cut."""
     assert table.escape("z" * 2000) == "z" * 2000
     assert len(table.escape("z" * 2001)) == 2000
 
 
 def test_code_shows_letters_as_they_are() -> None:
-    """Only what could end the code is a number."""
+    """In a code cell only characters that could end the code are escaped."""
     assert table.code("a1 `é`") == "<code>a1 &#96;é&#96;</code>"
 
 
 @pytest.mark.parametrize(("ticks", "fence"), [(0, 3), (1, 3), (2, 3), (3, 4), (7, 8)])
 def test_a_fence_is_longer_than_what_it_holds(ticks: int, fence: int) -> None:
-    """And never shorter than three."""
+    """A fence has more backticks than its content, and at least three."""
     inside = ["`" * ticks + "x", "`"]
     assert table.block(inside) == ["`" * fence + "text", *inside, "`" * fence]

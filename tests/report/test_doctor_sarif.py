@@ -1,4 +1,4 @@
-"""SARIF of hostile logs: messages show as they are, names of files are URIs, levels are right."""
+"""SARIF of hostile logs: literal messages, file names as URIs, and levels."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ LINK = "see [the fix](http://evil.example/x) {0} {1} \\[a](1)\x1b[31m\r\u202e\x9
 
 
 def incident(verdict: str = "cause", text: str = LINK, file: str = "dev.log") -> Incident:
-    """An incident in which every text is hostile."""
+    """Return an incident whose every text is hostile."""
     line = {"file": file, "line": 1, "text": text, "count": 1, "decides": True}
     return msgspec.convert(
         {
@@ -32,12 +32,12 @@ def incident(verdict: str = "cause", text: str = LINK, file: str = "dev.log") ->
 
 
 def stats(*notes: str) -> ReadingStats:
-    """What was read."""
+    """Return statistics of reading."""
     return ReadingStats(("dev.log",), 1, 1, 0.1, 1, notes=notes)
 
 
 def sarif(one: Incident, *notes: str) -> dict[str, Any]:
-    """The one run of a SARIF log."""
+    """Return the only run of a SARIF log."""
     text = "".join(doctor_formats.render_sarif([one], stats(*notes), "1.0"))
     assert text.isascii()
     run: dict[str, Any] = json.loads(text)["runs"][0]
@@ -45,7 +45,7 @@ def sarif(one: Incident, *notes: str) -> dict[str, Any]:
 
 
 def messages(value: Any) -> list[str]:
-    """Every message string: of results, places, notes and rules."""
+    """Return every message string of a SARIF value."""
     if isinstance(value, list):
         return [text for one in value for text in messages(one)]
     if not isinstance(value, dict):
@@ -56,7 +56,7 @@ def messages(value: Any) -> list[str]:
 
 
 def shown(text: str) -> str:
-    """What a viewer shows: refuses what is a link or a placeholder to it."""
+    """Return the text as a viewer shows it; assert that it holds no link and no placeholder."""
     assert not re.search(r"(?<!\\)(?:\\\\)*[\[\]]", text), text
     assert "{" not in text.replace("{{", "")
     assert "}" not in text.replace("}}", "")
@@ -65,7 +65,7 @@ def shown(text: str) -> str:
 
 
 def test_no_message_holds_a_link_or_a_placeholder() -> None:
-    """And a viewer shows the text as it stood in the log, without its control characters."""
+    """A viewer shows log text literally, without control characters, links or placeholders."""
     run = sarif(incident(), LINK)
     found = messages(run)
     assert len(found) == 7
@@ -73,14 +73,14 @@ def test_no_message_holds_a_link_or_a_placeholder() -> None:
     assert sum(safe in shown(text) for text in found) == 7
     assert all(text.isprintable() for text in found)
     snippet = run["results"][0]["locations"][0]["physicalLocation"]["region"]["snippet"]["text"]
-    assert snippet.startswith(safe)  # not a message
+    assert snippet.startswith(safe)  # a snippet is not a message
 
 
 @pytest.mark.parametrize(
     ("verdict", "level"), [("cause", "error"), ("memory", "error"), ("undecided", "warning")]
 )
 def test_a_verdict_has_its_level(verdict: str, level: str) -> None:
-    """In the result, and in the rule that it is of."""
+    """The level of a result is that of its verdict, in the result and in its rule."""
     run = sarif(incident(verdict), "a note")
     assert run["results"][0]["level"] == level
     assert run["tool"]["driver"]["rules"][0]["defaultConfiguration"]["level"] == level
@@ -101,7 +101,7 @@ def test_a_verdict_has_its_level(verdict: str, level: str) -> None:
     ],
 )
 def test_a_name_of_a_file_is_a_uri(name: str, uri: str) -> None:
-    """Whatever bytes it has."""
+    """A file name with any bytes becomes a valid URI."""
     place = sarif(incident(file=name))["results"][0]["locations"][0]["physicalLocation"]
     assert place["artifactLocation"]["uri"] == uri
 
@@ -111,6 +111,6 @@ def test_a_name_of_a_file_is_a_uri(name: str, uri: str) -> None:
     "bad", ["\x1b]0;x\x07", "\r", "\x9b31m", "\u202e", "\u2066", "\udcff", "\0"]
 )
 def test_no_control_gets_through_anywhere(render: Any, bad: str) -> None:
-    """Neither from lines nor from names nor from notes."""
+    """Control characters in lines, names and notes do not reach the report."""
     text = "".join(render([incident(text=f"a{bad}b", file=f"f{bad}.log")], stats(f"n{bad}")))
     assert all(c.isprintable() or c == "\n" for c in text)

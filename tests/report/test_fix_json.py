@@ -1,4 +1,4 @@
-"""A fix as JSON: where every tensor lies before and after, for whoever draws it."""
+"""A fix as JSON: the places of all tensors before and after."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from qnnmem.results.schema import encode, load_schema
 
 
 def test_both_plans_are_in_it(tmp_path: Path) -> None:
-    """Offsets and lifetimes of the model as it is and as it becomes; a page draws both."""
+    """The JSON has both plans, and the page draws both maps."""
     values = json.loads(encode(fixed_model(planned_fix(tmp_path))))
     jsonschema.validate(values, load_schema("qnnmem.fix/1"))
     before, after = values["plans"]["before"], values["plans"]["after"]

@@ -1,4 +1,4 @@
-"""The report beside a fixed model: all that is needed to have it again, and no markup of others."""
+"""The report beside a fixed model: everything needed to repeat the fix, and no foreign markup."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fix_samples import wide_picture
 def test_a_report_says_where_a_model_comes_from(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Verdict, steps, proof, commands, versions and digest; names are shown as they are."""
+    """The report has verdict, proof, commands and digest; hostile names are escaped."""
     monkeypatch.chdir(tmp_path)
     name = "<script>_a_|.onnx"
     model = onnx.load(wide_picture(Path("wide.onnx")))

@@ -1,4 +1,4 @@
-"""Results in a notebook: HTML without scripts, nothing fetched, names escaped."""
+"""Results in a notebook: HTML without scripts or external content, with escaped names."""
 
 from __future__ import annotations
 
@@ -21,19 +21,19 @@ HOSTILE = "</td><script>alert(1)</script>"
 
 
 def check(html: str) -> None:
-    """No element that runs or fetches something."""
+    """Assert that no element runs code or fetches anything."""
     assert not re.search(r"<(script|iframe|link|style|object)|\son\w+=|https?:", html)
     assert "<table>" in html
 
 
 def pictures(html: str) -> list[str]:
-    """Images that are inside."""
+    """Return the embedded SVG images."""
     found = re.findall(r'src="data:image/svg\+xml;base64,([^"]+)"', html)
     return [b64decode(one).decode() for one in found]
 
 
 def test_a_plan_shows_pools_and_map() -> None:
-    """Bytes against the budget, and the map as an image of its own."""
+    """A plan shows its verdict, its pools and its map as an embedded image."""
     plan = qnnmem.plan(qnnmem.load(EXAMPLES / "tiny.eaix"), budget={"scratch": "2K"})
     html = plan._repr_html_()
     check(html)
@@ -43,7 +43,7 @@ def test_a_plan_shows_pools_and_map() -> None:
 
 
 def test_names_are_escaped() -> None:
-    """A buffer called like markup is text in table and picture."""
+    """Markup in a buffer's name is text in the table and in the image."""
     buffer = qnnmem.FixedBuffer(HOSTILE, 64, qnnmem.Span(0, 2), 1)
     plan = qnnmem.plan(qnnmem.Model(HOSTILE, "csv", buffers=(buffer,)))
     check(plan._repr_html_())
@@ -51,7 +51,7 @@ def test_names_are_escaped() -> None:
 
 
 def test_a_bill_shows_parts_with_their_origins() -> None:
-    """Every number has a word about where it comes from."""
+    """A bill shows its parts with their origins."""
     from qnnmem.htp.bill import bill_of
     from qnnmem.htp.binary.read import read_context
 
@@ -62,7 +62,7 @@ def test_a_bill_shows_parts_with_their_origins() -> None:
 
 
 def test_an_incident_shows_the_line_that_decides(tmp_path: Path) -> None:
-    """Cause, lines and remedies; what a log holds is text."""
+    """An incident shows cause, deciding line and remedies; log text is escaped."""
     log = (EXAMPLES / "graph_limit.log").read_text("utf-8").replace("ERROR", f"ERROR {HOSTILE}")
     Path(tmp_path, "it.log").write_text(log, "utf-8")
     found = diagnose([Stream((str(tmp_path / "it.log"),))], built_in())
@@ -75,7 +75,7 @@ def test_an_incident_shows_the_line_that_decides(tmp_path: Path) -> None:
 
 
 def test_a_fix_shows_what_was_tried_and_both_maps(tmp_path: Path) -> None:
-    """The remedies in order, and the maps before and after."""
+    """A fix shows the tried remedies and the maps before and after."""
     html = planned_fix(tmp_path, HOSTILE)._repr_html_()
     check(html)
     assert "in place" in html
@@ -85,6 +85,6 @@ def test_a_fix_shows_what_was_tried_and_both_maps(tmp_path: Path) -> None:
 
 
 def test_other_values_have_no_picture() -> None:
-    """What is not a result is refused."""
+    """A value that is not a result is refused."""
     with pytest.raises(TypeError, match="int"):
         html_of(3)

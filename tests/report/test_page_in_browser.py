@@ -1,4 +1,4 @@
-"""The page in a real browser, from disk: read, moved by keys and mouse, searched, in any window."""
+"""The report page in a real browser: reading, keys, mouse, search and window sizes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ HOSTILE = "</script><script>document.title='broken'</script><img src=x onerror=a
 
 
 def plan(names: tuple[str, ...] = ("x", NAME, "y")) -> dict[str, Any]:
-    """Tensors one after the other, each on top of the one before; the second is at the peak."""
+    """Return a plan with tensors stacked in order, the second one at the peak."""
     size, top = 1024, 1024 * len(names)
     return {
         **{"schema": "qnnmem.plan/1", "input": "m.onnx", "scratch_bytes": top, "tool": "qnnmem"},
@@ -39,7 +39,7 @@ def plan(names: tuple[str, ...] = ("x", NAME, "y")) -> dict[str, Any]:
 
 
 def written(folder: Path, *results: dict[str, Any]) -> Path:
-    """A page of these results."""
+    """Return a page of these results."""
     page = folder / "page.html"
     sections = [section_of(result, "it") for result in results]
     page.write_text(render_page(sections, "it"), "utf-8")
@@ -47,13 +47,13 @@ def written(folder: Path, *results: dict[str, Any]) -> Path:
 
 
 def told(page: Page) -> str:
-    """What the map says of a box."""
+    """Return the map's description of the selected box."""
     said: str = page.inner_text(".told")
     return said
 
 
 def test_peak_and_boxes_are_read_from_the_map(tmp_path: Path, open_page: OpensPages) -> None:
-    """The page names the peak; its button and a click on the box itself tell the same of it."""
+    """The button of the peak and a click on its box show the same description."""
     page = open_page(written(tmp_path, plan()))
     assert page.evaluate(PAPER) == "rgb(255, 255, 255)"
     assert page.inner_text("figure p") == "What sets the peak, 3.00 KiB at step 1 (second):"
@@ -75,7 +75,7 @@ def test_peak_and_boxes_are_read_from_the_map(tmp_path: Path, open_page: OpensPa
 
 
 def test_keys_alone_are_enough(tmp_path: Path, open_page: OpensPages) -> None:
-    """Tab leads to search and map; names are found, boxes gone through, the view moved."""
+    """The page works by keyboard alone: search, map, next and previous box, zoom and pan."""
     page = open_page(written(tmp_path, plan()))
     while page.evaluate("document.activeElement.tagName") != "INPUT":
         page.keyboard.press("Tab")
@@ -84,7 +84,7 @@ def test_keys_alone_are_enough(tmp_path: Path, open_page: OpensPages) -> None:
     page.keyboard.press("Enter")
     assert told(page).startswith(NAME)
     seen: list[str] = []
-    while "CANVAS" not in seen and len(seen) < 20:  # by way of all tools
+    while "CANVAS" not in seen and len(seen) < 20:  # past all tools
         page.keyboard.press("Tab")
         seen.append(page.evaluate("document.activeElement.tagName"))
     assert "BUTTON" in seen
@@ -110,7 +110,7 @@ def test_keys_alone_are_enough(tmp_path: Path, open_page: OpensPages) -> None:
 
 
 def test_a_narrow_window_in_the_dark(tmp_path: Path, open_page: OpensPages) -> None:
-    """Nothing sticks out at the side, colours follow the reader, and copying needs no mouse."""
+    """A narrow, dark window has no horizontal scrolling and dark colours; copying works by key."""
     examples = Path(__file__).parents[2] / "examples"
     files = ("tiny.eaix", "small_htp.bin", "small_lpai.bin", "graph_limit.log")
     target = tmp_path / "page.html"
@@ -129,7 +129,7 @@ def test_a_narrow_window_in_the_dark(tmp_path: Path, open_page: OpensPages) -> N
 def test_maps_before_and_after_stand_beside_each_other(
     tmp_path: Path, open_page: OpensPages
 ) -> None:
-    """On one scale: what is lower in the second map needs less."""
+    """The maps before and after stand side by side on one scale."""
     after = {**plan(("x", "y")), "scratch_bytes": 2048}
     tried = {
         "remedy": "none",
@@ -154,7 +154,7 @@ def test_maps_before_and_after_stand_beside_each_other(
 
 
 def test_ten_thousand_boxes_are_drawn_once_and_moved(tmp_path: Path, open_page: OpensPages) -> None:
-    """Moving the map a little draws no box again, and boxes thinner than a pixel are there."""
+    """Panning a map of ten thousand boxes redraws none of them."""
     page = open_page(written(tmp_path, plan(tuple(f"tensor/{at}" for at in range(10_000)))))
     moved = page.evaluate(
         """async () => {
@@ -177,7 +177,7 @@ def test_ten_thousand_boxes_are_drawn_once_and_moved(tmp_path: Path, open_page: 
 
 
 def test_markup_in_names_and_logs_stays_text(tmp_path: Path, open_page: OpensPages) -> None:
-    """Neither a tensor nor a line of a log brings an element or runs anything."""
+    """Markup in tensor names and log lines stays text."""
     log = (Path(__file__).parents[2] / "examples" / "graph_limit.log").read_text("utf-8")
     Path(tmp_path, "it.log").write_text(log.replace("ERROR", f"ERROR {HOSTILE}"), "utf-8")
     Path(tmp_path, "it.json").write_text(json.dumps(plan(("x", HOSTILE, "y"))), "utf-8")
@@ -193,7 +193,7 @@ def test_markup_in_names_and_logs_stays_text(tmp_path: Path, open_page: OpensPag
 
 
 def test_without_scripts_the_numbers_are_there(tmp_path: Path, open_page: OpensPages) -> None:
-    """Tables, bars and the line of bytes alive need no JavaScript."""
+    """Without JavaScript, the page shows tables, bars and the curve of live bytes."""
     page = open_page(written(tmp_path, plan()), scripts=False)
     page.click("summary >> nth=0")
     assert page.locator("table:visible").first.inner_text().count("1,024") >= 3

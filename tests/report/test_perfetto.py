@@ -1,4 +1,4 @@
-"""A plan as a trace: counters over steps, in the JSON that Chrome's trace viewer documents."""
+"""A plan as a trace: counters over steps, in the JSON format of Chrome's trace viewer."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from command_line import exit_code, run
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
-# What the format says of the phases that are used: metadata, counters, instants.
+# The keys that the format requires of the phases used: metadata, counters and instants.
 EVENT = {
     "type": "object",
     "required": ["ph", "name", "pid"],
@@ -48,7 +48,7 @@ TRACE = {
 
 
 def trace(file: Path, *more: str) -> dict[str, Any]:
-    """The trace of a plan, checked against the format."""
+    """Return the trace of a plan, validated against the format."""
     done = run("plan", file, "--format", "perfetto", *more)
     assert exit_code(done) == 0
     found: dict[str, Any] = json.loads(done.stdout)
@@ -57,14 +57,14 @@ def trace(file: Path, *more: str) -> dict[str, Any]:
 
 
 def counter(found: dict[str, Any], name: str) -> dict[int, int]:
-    """Values of a counter by time."""
+    """Return a counter's values by time."""
     events = (one for one in found["traceEvents"] if one["name"] == name)
     return {one["ts"]: one["args"]["bytes"] for one in events}
 
 
 @pytest.mark.parametrize("file", ["tiny.eaix", "keyword_spotting.csv"])
 def test_counters_say_what_is_alive(file: str) -> None:
-    """The most that is alive is the peak of the plan, nothing is at the end, no time is claimed."""
+    """The highest counter value is the plan's peak, the last is 0, and no duration is claimed."""
     found = trace(EXAMPLES / file)
     plan = json.loads(run("plan", EXAMPLES / file, "--json").stdout)
     alive = counter(found, "scratch alive")
@@ -76,7 +76,7 @@ def test_counters_say_what_is_alive(file: str) -> None:
 
 
 def test_ops_are_marks_in_order(tmp_path: Path) -> None:
-    """Each op stands at its step, whatever its name; a file of JSON gets it without a word."""
+    """Each op is a mark at its step; a .json file with --format perfetto gets no note."""
     x = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [4])
     y = onnx.helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [4])
     nodes = [
@@ -93,4 +93,4 @@ def test_ops_are_marks_in_order(tmp_path: Path) -> None:
         {"step": 0, "type": "Relu"},
         {"step": 1, "type": "Tanh"},
     ]
-    assert [one["ts"] for one in marks] == [1, 2]  # inputs are written one step before
+    assert [one["ts"] for one in marks] == [1, 2]  # inputs are written one step earlier

@@ -1,4 +1,4 @@
-"""Pictures tell the truth: labels that can be read, lengths that are in proportion, one scale."""
+"""Charts are correct: readable labels, proportional lengths, one scale."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ MODELS = (
     *("visual_wake_words", "basicpitch_tflite"),
 )
 WINDOWS = ((1440, 900), (390, 844))
-# Boxes of words in pictures: those of each map, and those of each chart, as they are on the screen.
+# Bounding boxes of the labels of every map and chart, in screen coordinates.
 LABELS = """() => {
   const groups = qnnmemMaps.map((map) => {
     const at = map.canvas.getBoundingClientRect();
@@ -80,7 +80,7 @@ CONTRAST = """() => {
 
 
 def overlapping(groups: list[list[list[Any]]]) -> list[str]:
-    """Words that cover others of the same picture, or reach out of it."""
+    """Return the labels that overlap others or leave their picture."""
     wrong = []
     for group in groups:
         for words, x, y, wide, tall, left, top, room, height in group:
@@ -95,19 +95,19 @@ def overlapping(groups: list[list[list[Any]]]) -> list[str]:
 
 
 def painted(page: Page) -> Page:
-    """Return the page once its maps are drawn."""
+    """Return the page after its maps are drawn."""
     page.wait_for_function("() => qnnmemMaps.every((map) => map.painted > 0)")
     return page
 
 
 def recorded(name: str) -> Any:
-    """A result of version 0.1.0."""
+    """Return a stored result of version 0.1.0."""
     return json.loads((RESULTS / name).read_text("utf-8"))
 
 
 @pytest.fixture(scope="module")
 def real_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A page of plans of real models."""
+    """Return a page with plans of real models."""
     folder = tmp_path_factory.mktemp("pictures")
     files = [TOOL.CACHE / f"{name}.tflite" for name in MODELS]
     there = [file for file in files if file.is_file()]
@@ -122,7 +122,7 @@ def real_models(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_no_label_covers_another_or_is_cut(
     real_models: Path, open_page: OpensPages, width: int, height: int
 ) -> None:
-    """On maps, bars and curves of real models, in a wide window and on a phone; zoomed in, too."""
+    """Labels on real models do not overlap or leave the picture, in any window and zoom."""
     page = painted(open_page(real_models, width=width, height=height))
     assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
     groups = page.evaluate(LABELS)
@@ -134,7 +134,7 @@ def test_no_label_covers_another_or_is_cut(
 
 
 def test_the_check_of_labels_notices_what_is_wrong() -> None:
-    """Words over words, and words outside of their picture."""
+    """The label check reports overlapping and cut labels."""
     inside = [0, 0, 100, 100]
     group = [["a", 0, 10, 30, 10, *inside], ["b", 20, 12, 30, 10, *inside]]
     assert overlapping([group]) == ["'a' and 'b' cover each other"]
@@ -165,7 +165,7 @@ HARD = {
 def test_hard_charts_have_labels_that_can_be_read(
     tmp_path: Path, open_page: OpensPages, width: int, height: int
 ) -> None:
-    """Limits that touch, points that touch, numbers that are long."""
+    """Labels of difficult charts do not overlap: close limits, close points, long numbers."""
     page = open_page(_hard_page(tmp_path), width=width, height=height)
     groups = page.evaluate(LABELS)
     assert len(groups) == len(HARD)
@@ -182,7 +182,7 @@ def _hard_page(folder: Path) -> Path:
 def test_bars_that_stand_together_are_in_proportion(
     tmp_path: Path, real_models: Path, open_page: OpensPages
 ) -> None:
-    """In every group of bars a byte has one length, of all kinds of results."""
+    """In every group of bars, lengths are proportional to bytes."""
     names: tuple[str, ...] = (
         "footprint-real",
         "fit-all-socs",
@@ -210,7 +210,7 @@ def test_bars_that_stand_together_are_in_proportion(
 def test_a_limit_stands_where_its_number_is_on_the_axis(
     tmp_path: Path, open_page: OpensPages
 ) -> None:
-    """The tick of a budget, what is over it, and a curve at its limit."""
+    """A limit is drawn at its value on the axis, in bars and in curves."""
     rows = [Bar("a", [("scratch", 3 << 20)], 1 << 20), Bar("b", [("io", 4 << 20)])]
     chart = curves([("", [(0, 1 << 20), (1, 4 << 20)])], "it", [("limit", 2 << 20)])
     target = tmp_path / "it.html"
@@ -229,18 +229,18 @@ def test_a_limit_stands_where_its_number_is_on_the_axis(
     assert at["need"] == pytest.approx(at["whole"] * 3 / 4, abs=0.6)
     assert at["tick"] == pytest.approx(at["whole"] / 4, abs=1.5)
     assert at["over"] == pytest.approx(at["whole"] / 2, abs=1.5)
-    assert at["limit"] == pytest.approx(at["up"][2], abs=0.6)  # 0, 1 MiB, 2 MiB ...
+    assert at["limit"] == pytest.approx(at["up"][2], abs=0.6)  # the axis has 0, 1 MiB, 2 MiB ...
 
 
 @pytest.mark.parametrize("dark", [False, True])
 def test_all_words_can_be_read(real_models: Path, open_page: OpensPages, dark: bool) -> None:
-    """A contrast of 4.5 at least, in light and dark, names in boxes of every colour among them."""
+    """All text has a contrast of at least 4.5, in light and dark."""
     page = painted(open_page(real_models, dark=dark))
     assert page.evaluate(CONTRAST) == []
 
 
 def test_what_is_chosen_is_marked_everywhere(real_models: Path, open_page: OpensPages) -> None:
-    """From the table to the map, the curve and the graph around it; from there to a neighbour."""
+    """A tensor chosen in the table is marked in the map, the curve and the graph."""
     page = painted(open_page(real_models))
     figure = page.locator("figure.map").nth(2)
     figure.locator("summary", has_text="tensors").click()
@@ -263,7 +263,7 @@ def test_what_is_chosen_is_marked_everywhere(real_models: Path, open_page: Opens
 def test_neighbours_in_the_graph_are_those_of_the_ops(
     real_models: Path, open_page: OpensPages
 ) -> None:
-    """A tensor that an op reads has what the op writes as neighbour, and the other way round."""
+    """The graph's neighbour relation is symmetric: readers and writers refer to each other."""
     page = painted(open_page(real_models))
     pairs = page.evaluate(
         """() => qnnmemMaps.map((map) => { let pairs = 0, wrong = 0;
@@ -279,7 +279,7 @@ def test_neighbours_in_the_graph_are_those_of_the_ops(
 def test_colours_follow_the_choice_and_the_legend_dims(
     real_models: Path, open_page: OpensPages
 ) -> None:
-    """Every box has one kind, by pool, op type, lifetime or size; a click on a kind dims it."""
+    """Boxes can be coloured by pool, op type, lifetime or size; the legend can dim a kind."""
     page = painted(open_page(real_models))
     figure = page.locator("figure.map").first
     for choice in ("op", "life", "size", "pool"):
@@ -295,7 +295,7 @@ def test_colours_follow_the_choice_and_the_legend_dims(
 
 
 def test_search_moves_the_map_to_the_first_match(real_models: Path, open_page: OpensPages) -> None:
-    """Also where the map shows another part."""
+    """Search moves the map to the first match."""
     page = painted(open_page(real_models))
     page.evaluate("() => { const map = qnnmemMaps[0]; map.zoom(0.2); map.pan(50, 0); }")
     last = page.evaluate("qnnmemMaps[0].byTime.at(-1).name")
@@ -307,7 +307,7 @@ def test_search_moves_the_map_to_the_first_match(real_models: Path, open_page: O
 
 
 def test_the_view_is_saved_as_a_picture(real_models: Path, open_page: OpensPages) -> None:
-    """As SVG with the same boxes and words, and as PNG."""
+    """The view can be saved as SVG, with the same boxes and labels, and as PNG."""
     import xml.etree.ElementTree as Xml
 
     page = painted(open_page(real_models))
@@ -329,7 +329,7 @@ SVG = "http://www.w3.org/2000/svg"
 
 
 def test_hostile_names_stay_text_in_a_saved_picture(tmp_path: Path, open_page: OpensPages) -> None:
-    """Markup, control characters and half characters."""
+    """Hostile names stay text in a saved SVG."""
     import xml.etree.ElementTree as Xml
 
     result = recorded("plan-csv.json")
@@ -348,7 +348,7 @@ def test_hostile_names_stay_text_in_a_saved_picture(tmp_path: Path, open_page: O
 
 
 def test_maps_that_are_compared_have_one_scale(tmp_path: Path, open_page: OpensPages) -> None:
-    """A plan of a quarter is a quarter as high, and both peaks stand at the same place."""
+    """Compared maps share one scale, and their peaks are aligned."""
     from qnnmem.workbench.show import comparison
 
     before = recorded("plan-csv.json")
@@ -392,7 +392,7 @@ def test_the_first_screen_is_the_answer(
     width: int,
     height: int,
 ) -> None:
-    """Verdict, number, what decides it and what to change, without a click or scrolling."""
+    """The first screen shows the verdict and the chart without scrolling."""
     target = tmp_path / "it.html"
     target.write_text(render_page([section_of(recorded(f"{name}.json"), "it")], "it"), "utf-8")
     page = open_page(target, width=width, height=height)
@@ -410,7 +410,7 @@ def test_the_first_screen_is_the_answer(
 def test_a_matrix_says_what_changed_since_the_accepted_numbers(
     tmp_path: Path, open_page: OpensPages, width: int, height: int
 ) -> None:
-    """Without a step; one leads to the model, its trend and its limits."""
+    """The matrix shows the change since the accepted numbers; a cell opens its model's details."""
     target = tmp_path / "check.html"
     target.write_text(render_page([section_of(checked(), "it")], "it"), "utf-8")
     page = open_page(target, width=width, height=height)
@@ -418,7 +418,7 @@ def test_a_matrix_says_what_changed_since_the_accepted_numbers(
     box = changed.bounding_box()
     assert box is not None
     assert box["y"] + box["height"] <= height
-    assert page.locator("details[open]").count() == 1  # the broken budget alone
+    assert page.locator("details[open]").count() == 1  # only the exceeded budget
     assert page.evaluate(CONTRAST) == []
     page.evaluate("document.querySelector('details[open]').open = false")
     page.click("td .margin.over")
@@ -426,7 +426,7 @@ def test_a_matrix_says_what_changed_since_the_accepted_numbers(
 
 
 def test_what_changed_is_on_the_first_screen(tmp_path: Path, open_page: OpensPages) -> None:
-    """Of two results: the verdict, the bytes before and after, and both maps."""
+    """A comparison shows verdict, bytes and maps on the first screen."""
     from qnnmem.workbench.show import comparison
 
     before = recorded("plan-csv.json")

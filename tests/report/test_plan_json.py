@@ -21,7 +21,7 @@ from qnnmem.results.schema import encode, load_schema
 from qnnmem.units import Align, Bytes, Offset, Step
 
 SCHEMA = "qnnmem.plan/1"
-WANTED = {  # keys that programs were promised
+WANTED = {  # documented keys
     *("schema", "scratch_bytes", "persistent_bytes", "io_bytes", "constant_bytes"),
     *("lower_bound_bytes", "optimal", "seconds", "align_bytes", "peak", "tcm", "buffers"),
     *("notes", "tool", "input"),
@@ -29,12 +29,12 @@ WANTED = {  # keys that programs were promised
 
 
 def report(plan: MemoryPlan, name: str = "model") -> PlannedFile:
-    """Add to a plan what the command line adds."""
+    """Return a plan with the file name and the time that the command line adds."""
     return PlannedFile(plan, name, 0.25)
 
 
 def from_file(kind: str, place: int = 0) -> Callable[[Path], PlannedFile]:
-    """Plan one of the small files."""
+    """Return a function that plans one of the small files."""
 
     def make(folder: Path) -> PlannedFile:
         path = folder / f"model.{kind}"
@@ -45,7 +45,7 @@ def from_file(kind: str, place: int = 0) -> Callable[[Path], PlannedFile]:
 
 
 def diamond() -> Model:
-    """Make a model with two branches, a state-like pair and a constant."""
+    """Return a model with two branches, a state-like pair and a constant."""
     names = ("x", "h_in", "w", "a", "b", "y", "h_out")
     tensors = {name: Tensor(name, DType.FLOAT32, (1, 100)) for name in names}
     ops = (
@@ -60,7 +60,7 @@ def diamond() -> Model:
 def planned(
     budget: dict[Pool, Bytes] | None = None, **options: Any
 ) -> Callable[[Path], PlannedFile]:
-    """Plan the diamond with options."""
+    """Return a function that plans the diamond with options."""
 
     def make(folder: Path) -> PlannedFile:
         return report(qnnmem.plan(diamond(), 0.2, options=PoolOptions(**options), budget=budget))
@@ -69,7 +69,7 @@ def planned(
 
 
 def listed(*buffers: FixedBuffer, capacity: int | None = None) -> Callable[[Path], PlannedFile]:
-    """Plan a list of buffers."""
+    """Return a function that plans a list of buffers."""
 
     def make(folder: Path) -> PlannedFile:
         budget = None if capacity is None else {Pool.SCRATCH: Bytes(capacity)}
@@ -79,14 +79,14 @@ def listed(*buffers: FixedBuffer, capacity: int | None = None) -> Callable[[Path
 
 
 def undecided(folder: Path) -> PlannedFile:
-    """Make a result whose budget the search could not decide."""
+    """Return a result with an undecided budget."""
     made = planned({Pool.SCRATCH: Bytes(100)})(folder)
     verdict = replace(made.plan.budgets[0], need=Bytes(200), at_least=Bytes(50))
     return replace(made, plan=replace(made.plan, budgets=(verdict,)))
 
 
 def fixed(name: str, size: int, lower: int, upper: int, align: int = 1) -> FixedBuffer:
-    """Make a buffer of a list."""
+    """Return a buffer of a list."""
     return FixedBuffer(name, Bytes(size), Span(Step(lower), Step(upper)), Align(align))
 
 
@@ -116,13 +116,13 @@ CASES: dict[str, Callable[[Path], PlannedFile]] = {
 
 
 def problems(values: Any) -> list[str]:
-    """List what the schema has against a document."""
+    """Return the schema's complaints about a document."""
     validator = jsonschema.Draft202012Validator(load_schema(SCHEMA))
     return [f"{e.json_path}: {e.message}" for e in validator.iter_errors(values)]
 
 
 def scratch_plan(values: dict[str, Any], pool: str) -> Plan:
-    """Build a plan from nothing but the JSON."""
+    """Return a plan built only from the JSON."""
     rows = [row for row in values["buffers"] if row["pool"] == pool]
     buffers = tuple(
         Buffer(
@@ -140,14 +140,14 @@ def scratch_plan(values: dict[str, Any], pool: str) -> Plan:
 
 @pytest.mark.parametrize("case", CASES)
 def test_every_kind_of_result_satisfies_the_schema(case: str, tmp_path: Path) -> None:
-    """The shipped schema describes what is written, for every reader and option."""
+    """Results of every reader and option follow the shipped schema."""
     text = encode(CASES[case](tmp_path).result)
     assert problems(json.loads(text)) == []
 
 
 @pytest.mark.parametrize("case", CASES)
 def test_offsets_in_the_json_are_a_plan(case: str, tmp_path: Path) -> None:
-    """A plan rebuilt from the JSON passes the verifier and has the stated size, in every pool."""
+    """A plan rebuilt from the JSON passes the verifier with the stated sizes, in every pool."""
     values = json.loads(encode(CASES[case](tmp_path).result))
     for pool in ("scratch", "persistent", "io"):
         plan = scratch_plan(values, pool)
@@ -167,7 +167,7 @@ def test_offsets_in_the_json_are_a_plan(case: str, tmp_path: Path) -> None:
 )
 @settings(max_examples=few(40))
 def test_any_list_of_buffers_survives_the_round_trip(rows: list[tuple[str, int, int, int]]) -> None:
-    """Whatever the names and sizes, the JSON satisfies the schema and holds the same buffers."""
+    """The JSON of any buffer list follows the schema and holds the same buffers."""
     buffers = tuple(fixed(name, size, low, low + length) for name, size, low, length in rows)
     values = json.loads(encode(listed(*buffers)(Path()).result))
     assert problems(values) == []
@@ -179,41 +179,41 @@ def test_any_list_of_buffers_survives_the_round_trip(rows: list[tuple[str, int, 
 
 
 def test_the_schema_is_a_schema() -> None:
-    """The file itself is valid JSON Schema 2020-12."""
+    """The schema is valid JSON Schema 2020-12."""
     jsonschema.Draft202012Validator.check_schema(load_schema(SCHEMA))
 
 
 def test_the_schema_names_the_format_that_is_written() -> None:
-    """Schema and renderer agree on name and version."""
+    """The schema and the renderer use the same format name and version."""
     assert load_schema(SCHEMA)["properties"]["schema"]["const"] == SCHEMA
 
 
 def test_promised_keys_are_required() -> None:
-    """A reader may rely on every key the format was announced with."""
+    """The schema requires every documented key."""
     assert set(load_schema(SCHEMA)["required"]) >= WANTED
 
 
 def objects(schema: dict[str, Any]) -> Iterator[dict[str, Any]]:
-    """All object schemas inside a schema."""
+    """Yield all object schemas inside a schema."""
     yield from (part for part in (schema, *schema["$defs"].values()) if "properties" in part)
 
 
 def test_every_object_of_the_schema_is_closed() -> None:
-    """No object admits a key that is not described."""
+    """No object of the schema allows undescribed keys."""
     found = list(objects(load_schema(SCHEMA)))
     assert len(found) == 8
     assert all(item["additionalProperties"] is False for item in found)
 
 
 def test_every_key_is_described_in_a_sentence() -> None:
-    """Each key says what it holds."""
+    """Each key of the schema has a description that ends in a full stop."""
     for item in objects(load_schema(SCHEMA)):
         for key, inner in item["properties"].items():
             assert inner["description"].endswith("."), key
 
 
 def test_every_size_names_its_unit() -> None:
-    """A key that ends in _bytes is an integer number of bytes, and its sentence says so."""
+    """Each key that ends in `bytes` is a non-negative integer, and its description says bytes."""
     for item in objects(load_schema(SCHEMA)):
         for key, inner in item["properties"].items():
             if key.endswith("bytes") and inner.get("type") == "integer":
@@ -235,21 +235,21 @@ def test_every_size_names_its_unit() -> None:
 def test_the_schema_refuses_what_is_not_a_plan(
     change: dict[str, Any], complaint: str, tmp_path: Path
 ) -> None:
-    """Unknown keys, fractions of bytes, other versions and incomplete buffers are errors."""
+    """The schema refuses unknown keys, fractional bytes, other versions and incomplete buffers."""
     values = json.loads(encode(CASES["io outside"](tmp_path).result))
     assert any(complaint in problem for problem in problems({**values, **change}))
 
 
 def test_a_plan_without_a_key_is_refused(tmp_path: Path) -> None:
-    """Every key is always there, with null where there is nothing to say."""
+    """Every key is required; a plan without one is refused."""
     values = json.loads(encode(CASES["io outside"](tmp_path).result))
-    for key in values.keys() - {"proof"}:  # which results of 0.1.0 have not
+    for key in values.keys() - {"proof"}:  # results of 0.1.0 do not have `proof`
         short = {k: v for k, v in values.items() if k != key}
         assert problems(short) == [f"$: {key!r} is a required property"]
 
 
 def test_the_json_is_plain_ascii(tmp_path: Path) -> None:
-    """Control characters, escapes and lone surrogates of a name are written as JSON escapes."""
+    """The JSON is ASCII: control characters and lone surrogates of names are escaped."""
     name = "\x1b[31m\u202e\ud800é<script>"
     text = encode(listed(fixed(name, 4, 0, 1))(tmp_path).result)
     assert text.isascii()
@@ -258,14 +258,14 @@ def test_the_json_is_plain_ascii(tmp_path: Path) -> None:
 
 
 def test_limits_carry_their_source(tmp_path: Path) -> None:
-    """A documented limit says where it is documented; our own numbers say that we computed them."""
+    """The origin of the TCM limit is `documented`, that of the scratch size `computed`."""
     origins = json.loads(encode(CASES["io outside"](tmp_path).result))["origins"]
     assert origins["scratch_bytes"] == "computed"
     assert origins["tcm.limit_bytes"].startswith("documented: ")
 
 
 def test_the_peak_names_op_and_tensors(tmp_path: Path) -> None:
-    """The peak lists the op that runs and what is alive, largest first, adding up."""
+    """The peak lists its op and the live tensors, whose sizes add up to the peak."""
     peak = json.loads(encode(CASES["io outside"](tmp_path).result))["peak"]
     assert peak["op"].startswith(("left", "right", "join"))
     assert sum(row["bytes"] for row in peak["live"]) == peak["bytes"]

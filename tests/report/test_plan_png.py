@@ -17,7 +17,7 @@ BLUE, WHITE = (84, 174, 255), (255, 255, 255)
 
 
 def test_boxes_are_where_their_bytes_are(tmp_path: Path) -> None:
-    """A file that ends in .png is a picture; buffers have their colours, the rest is paper."""
+    """`-o plan.png` writes an image with coloured boxes on white."""
     image = pytest.importorskip("PIL.Image")
     target = tmp_path / "plan.png"
     assert exit_code(run("plan", EXAMPLES / "keyword_spotting.csv", "-o", target)) == 0
@@ -29,7 +29,7 @@ def test_boxes_are_where_their_bytes_are(tmp_path: Path) -> None:
 
 
 def test_states_larger_than_scratch_make_no_tower() -> None:
-    """However large persistent memory is beside scratch, the picture stays small."""
+    """A persistent pool much larger than scratch does not make the image tall."""
     image = pytest.importorskip("PIL.Image")
     plan = PlanMap(
         scratch_bytes=64,
@@ -44,7 +44,7 @@ def test_states_larger_than_scratch_make_no_tower() -> None:
 
 
 def test_it_needs_a_file() -> None:
-    """A terminal shows no PNG."""
+    """PNG output needs -o."""
     done = run("plan", EXAMPLES / "tiny.eaix", "--format", "png")
     assert exit_code(done) == 2
     assert "-o" in sentence(done)
@@ -53,7 +53,7 @@ def test_it_needs_a_file() -> None:
 def test_without_pillow_the_command_that_adds_it_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One sentence, and no half of a file."""
+    """Without Pillow, the refusal names the extra `png`, and no file is written."""
     monkeypatch.setitem(sys.modules, "PIL", None)
     target = tmp_path / "plan.png"
     done = run("plan", EXAMPLES / "tiny.eaix", "-o", target)

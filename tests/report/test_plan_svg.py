@@ -13,7 +13,7 @@ EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
 def test_the_picture_shows_every_buffer() -> None:
-    """Well-formed SVG with one box for each buffer, and the peak marked."""
+    """The SVG is well-formed, with a box per buffer and the peak marked."""
     done = run("plan", EXAMPLES / "tiny.eaix", "--format", "svg")
     assert exit_code(done) == 0
     root = ElementTree.fromstring(done.stdout)  # noqa: S314 - our own output
@@ -22,7 +22,7 @@ def test_the_picture_shows_every_buffer() -> None:
 
 
 def test_names_are_text(tmp_path: Path) -> None:
-    """A name with markup and control characters leaves the picture well-formed."""
+    """Markup and control characters in a name leave the SVG well-formed."""
     name = "</title><script>alert(1)</script>\x00\x1b[31m"
     x = onnx.helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, [4])
     y = onnx.helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [4])
@@ -34,7 +34,7 @@ def test_names_are_text(tmp_path: Path) -> None:
 
 
 def test_a_suffix_is_enough(tmp_path: Path) -> None:
-    """A file that ends in .svg is one."""
+    """`-o plan.svg` writes an SVG."""
     target = tmp_path / "plan.svg"
     assert exit_code(run("plan", EXAMPLES / "tiny.eaix", "-o", target)) == 0
     assert target.read_text("utf-8").startswith("<svg ")
@@ -42,7 +42,7 @@ def test_a_suffix_is_enough(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("form", ["svg", "c"])
 def test_it_is_for_one_file(form: str) -> None:
-    """Two plans are two pictures."""
+    """`--format svg` and `--format c` are refused for several files."""
     files = (EXAMPLES / "tiny.eaix", EXAMPLES / "keyword_spotting.csv")
     done = run("plan", *files, "--format", form)
     assert exit_code(done) == 2

@@ -1,4 +1,4 @@
-"""Preparation in words of the command line."""
+"""The command-line report of a preparation."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from qnnmem.results.prepared import LARGE_ERROR, QuantizedGraph, TriedWidths
 
 
 def quantized(error: float, *tried: TriedWidths, made_up: bool = True) -> QuantizedGraph:
-    """What is known of a graph in 8 bits."""
+    """Return the facts about a graph quantized to 8 bits."""
     return QuantizedGraph(
         bits=8,
         weight_bits=8,
@@ -19,7 +19,7 @@ def quantized(error: float, *tried: TriedWidths, made_up: bool = True) -> Quanti
 
 
 def test_a_large_error_is_a_warning_with_what_was_seen_to_help() -> None:
-    """Only widths that at least halve the error are named, each better than the one before."""
+    """A large error is a warning that names only widths that at least halve the error."""
     tried = (TriedWidths(8, 16, 0.168), TriedWidths(16, 8, 1.36), TriedWidths(16, 16, 0.021))
     assert error_lines({"vad": quantized(1.37, *tried)}) == [
         "warning: graph vad, int8 with 8-bit weights: off by up to 137.0% of the largest output on "
@@ -30,7 +30,7 @@ def test_a_large_error_is_a_warning_with_what_was_seen_to_help() -> None:
 
 
 def test_where_nothing_helped_nothing_is_promised() -> None:
-    """Wider numbers that were tried in vain are not recommended."""
+    """If no width helps, none is recommended."""
     poor = quantized(0.9, TriedWidths(16, 16, 0.8), made_up=False)
     (line,) = error_lines({"g": poor})
     assert "--quantize" not in line
@@ -38,5 +38,5 @@ def test_where_nothing_helped_nothing_is_promised() -> None:
 
 
 def test_a_small_error_is_no_warning() -> None:
-    """Up to a fifth of the largest output is a note among others."""
+    """An error of up to a fifth of the largest output gives no warning."""
     assert error_lines({"g": quantized(0.2)}) == []

@@ -1,4 +1,4 @@
-"""Every kind of page looks as its reference: both sizes, light and dark; fonts may differ."""
+"""Every kind of page matches its reference image, in two sizes, light and dark."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ EVERY = sorted([*page_pictures.NAMES, "compare", "check"])
 
 
 def test_there_is_a_reference_of_every_page() -> None:
-    """In both sizes and schemes, and they are small."""
+    """Every page has small reference images in both sizes and schemes."""
     files = {path.name: path.stat().st_size for path in page_pictures.FOLDER.glob("*.png")}
     schemes = [f"{size}-{kind}" for size in page_pictures.SIZES for kind in page_pictures.SCHEMES]
     assert set(files) == {f"{name}-{scheme}.png" for name in EVERY for scheme in schemes}
@@ -27,7 +27,7 @@ def test_there_is_a_reference_of_every_page() -> None:
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """All pages by their names, written once."""
+    """Return all pages by name, written once."""
     return dict(page_pictures.pages(tmp_path_factory.mktemp("pages")))
 
 
@@ -35,8 +35,8 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
 def test_a_page_looks_as_its_reference(
     name: str, pages: dict[str, Path], open_page: OpensPages, tmp_path: Path
 ) -> None:
-    """After a wanted change `make pictures` writes the references anew: look at each."""
-    # In turn wide and light with narrow and dark, and the other way round.
+    """A page looks like its reference; `make pictures` updates the references."""
+    # Alternately wide light with narrow dark, and the reverse.
     looks = page_pictures.LOOKS if seeds.EVERY else page_pictures.LOOKS[EVERY.index(name) % 2 :: 2]
     page = open_page("about:blank")
     for file, image in page_pictures.shots(page, name, pages[name], looks):
@@ -48,7 +48,7 @@ def test_a_page_looks_as_its_reference(
 
 @pytest.mark.parametrize("name", EVERY)
 def test_an_empty_page_and_another_scheme_are_noticed(name: str) -> None:
-    """And text that is a line lower, as with another font, is not."""
+    """The comparison detects an empty page and another scheme, but tolerates shifted text."""
     for size in page_pictures.SIZES:
         light, dark = (
             Image.open(page_pictures.FOLDER / f"{name}-{size}-{scheme}.png").convert("RGB")

@@ -1,4 +1,4 @@
-"""The level of a result in SARIF: what is decided is an error, what is not is a warning."""
+"""SARIF levels: decided incidents are errors, undecided ones warnings."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from qnnmem.results.incident import Evidence, Incident, ReadingStats
 
 
 def incident(verdict: str, entry: str | None = "graph-limit") -> Incident:
-    """An incident with one line of evidence."""
+    """Return an incident with one line of evidence."""
     line = Evidence("a b.log", 3, "text", 1, True)
     return Incident(
         stage="graph",
@@ -42,7 +42,7 @@ def incident(verdict: str, entry: str | None = "graph-limit") -> Incident:
     ("verdict", "level"), [("cause", "error"), ("memory", "error"), ("undecided", "warning")]
 )
 def test_a_verdict_has_its_level(verdict: str, level: str) -> None:
-    """Result and rule agree, and a gate that counts errors sees every decided failure."""
+    """Result and rule have the same level: error if decided, warning otherwise."""
     stats = ReadingStats(("a b.log",), 9, 99, 0.1, 1)
     log = json.loads("".join(render_sarif([incident(verdict)], stats, "1")))
     run = log["runs"][0]
@@ -51,7 +51,7 @@ def test_a_verdict_has_its_level(verdict: str, level: str) -> None:
 
 
 def test_rules_are_listed_once_and_numbered() -> None:
-    """Each result points to the rule of its entry; without an entry there is one for that."""
+    """Each rule is listed once, and each result refers to its rule by index."""
     stats = ReadingStats(("a b.log",), 9, 99, 0.1, 3)
     rows = [incident("cause"), incident("undecided", None), incident("cause")]
     run = json.loads("".join(render_sarif(rows, stats, "1")))["runs"][0]

@@ -1,4 +1,4 @@
-"""A diagnosis as SARIF, value for value, and the text around it."""
+"""A diagnosis as SARIF, compared value for value."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ LINE = {"file": "a b.log", "line": 12, "text": "needs [5]", "count": 2, "decides
 
 
 def incident(**changes: Any) -> Incident:
-    """A failure with three lines of evidence, of which the second decides."""
+    """Return an incident with three lines of evidence, the second deciding."""
     return msgspec.convert(
         {
             **{"stage": "graph", "cause": "limit", "cause_meaning": "over {0}", "is_memory": True},
@@ -34,20 +34,20 @@ def incident(**changes: Any) -> Incident:
 
 
 def rendered(*incidents: Incident, **changes: Any) -> str:
-    """The log as text."""
+    """Return the SARIF log as text."""
     stats = ReadingStats(("a b.log",), 14, 900, 0.5, len(incidents), **changes)
     return "".join(doctor_formats.render_sarif(incidents, stats, "1.2"))
 
 
 def place(line: int) -> dict[str, Any]:
-    """A place in the log."""
+    """Return a location in the log."""
     region = {"startLine": line, "snippet": {"text": "needs [5]"}}
     physical = {"artifactLocation": {"uri": "a%20b.log"}, "region": region}
     return {"physicalLocation": physical, "message": {"text": "needs \\[5\\]"}}
 
 
 def test_the_whole_log() -> None:
-    """Results, rules, notes and numbers, nothing else."""
+    """The log holds results, rules, notes and statistics, and nothing else."""
     one, other = incident(), incident(verdict="undecided", entry=None, remedies=[], evidence=[])
     noise = (Harmless("vote", "No vote", 3),)
     log = json.loads(rendered(one, other, noise=noise, notes=("x" * 700, "{n}")))
@@ -93,7 +93,7 @@ RULES = [
 
 
 def test_without_a_deciding_line_the_first_counts() -> None:
-    """And one line alone has no others."""
+    """Without a deciding line, the first line is the location."""
     found = sarif_result(doctor_formats.finding(incident(evidence=[LINE, {**LINE, "line": 20}])), 0)
     assert found["locations"] == [place(12)]
     assert found["relatedLocations"] == [{"id": 1, **place(20)}]
@@ -104,7 +104,7 @@ def test_without_a_deciding_line_the_first_counts() -> None:
 
 
 def test_long_texts_are_cut() -> None:
-    """Lines and titles at 400 characters, reasons and remedies at 600."""
+    """Lines and titles are cut at 400 characters, reasons and remedies at 600."""
     long = "x" * 900
     one = incident(title=long, cause_meaning=long, remedies=[long, "y"])
     rule = sarif_rule(doctor_formats.rule(one))
@@ -119,7 +119,7 @@ def test_long_texts_are_cut() -> None:
 
 
 def test_each_result_has_a_line_of_its_own() -> None:
-    """Of the file; so the largest log can be read line by line."""
+    """Each result is on its own line, so that a large log can be read line by line."""
     lines = rendered(incident(), incident()).split("\n")
     assert len(lines) == 5
     assert lines[1].endswith("},")
@@ -142,7 +142,7 @@ def test_each_result_has_a_line_of_its_own() -> None:
 def test_names_of_either_system(
     system: str, name: str, wanted: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A backslash parts folders on Windows alone."""
+    """A backslash separates folders only on Windows."""
     monkeypatch.setattr(os, "name", system)
     found = uri(name)
     monkeypatch.undo()

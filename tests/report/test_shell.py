@@ -8,7 +8,7 @@ from qnnmem.report.shell import output_words
 
 
 def test_a_recommended_file_is_a_new_one(tmp_path: Path) -> None:
-    """A command that is pasted replaces nothing and is not refused."""
+    """A suggested output file does not exist yet, so the command neither fails nor overwrites."""
     wanted = tmp_path / "model.bin"
     assert output_words(str(wanted)) == ("-o", str(wanted))
     wanted.touch()

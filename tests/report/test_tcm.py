@@ -18,7 +18,7 @@ POOL = 2_035_712
 def graph(
     elements: int = 4, inputs: int = 1, dtype: DType = DType.INT8, name: str = "g"
 ) -> CompiledGraph:
-    """Make a graph of which only inputs and outputs matter."""
+    """Return a graph with only these inputs and one output."""
     names = tuple(f"x{n}" for n in range(inputs))
     tensors = {one: Tensor(one, dtype, (elements,)) for one in (*names, "y")}
     model = Model("m", "onnx", tensors, (Op("a", "A", names, ("y",)),), names, ("y",))
@@ -38,19 +38,19 @@ def graph(
     ],
 )
 def test_a_verdict_says_by_how_much(model: int, io: int, words: str) -> None:
-    """Bytes to spare, bytes over the limit, or too many allocations."""
+    """The verdict states the bytes to spare, the excess or the number of allocations."""
     verdict = judge_tcm(Bytes(model), [Bytes(1)] * io, Align(64))
     assert verdict_words(verdict.answer) == words
 
 
 def in_one_run(context: CompiledContext) -> tuple[str, TcmAnswer] | None:
-    """What is said of all graphs together."""
+    """Return the verdict on all graphs together, or None."""
     ours = binary_info(context, 64).qnnmem
     return together(ours.tcm, [graph.tcm for graph in ours.graphs])
 
 
 def test_a_binary_of_one_graph_is_not_judged_twice() -> None:
-    """All graphs together are worth a line where there are several."""
+    """A binary of one graph gets no verdict on all graphs together."""
     one, two = graph(name="a"), graph(name="b")
     assert in_one_run(CompiledContext((one,), "v6", "t")) is None
     found = in_one_run(CompiledContext((one, two), "v6", "t"))
@@ -59,10 +59,10 @@ def test_a_binary_of_one_graph_is_not_judged_twice() -> None:
 
 
 def test_the_table_names_everything_in_order_of_allocation() -> None:
-    """Binary, input and output have a row; the one that does not fit is marked."""
+    """The table lists binary, inputs and outputs in order and marks those that do not fit."""
     request = request_of([graph(600_000, dtype=DType.INT16)], 1_000_000)
     lines = list(shortage_lines(explain_tcm(request)))
-    total = 1_000_000 + 2 * 1_200_000  # all of them multiples of 64
+    total = 1_000_000 + 2 * 1_200_000  # all sizes are multiples of 64
     missing = total - POOL
     words = f"TCM: {total:,} bytes are needed, {missing:,} over the pool's 2,035,712"
     assert lines[0] == words
@@ -73,14 +73,14 @@ def test_the_table_names_everything_in_order_of_allocation() -> None:
 
 
 def test_too_many_allocations_are_counted() -> None:
-    """Where bytes are not missing, the number of allocations is what is wrong."""
+    """If only the number of allocations is too high, the table says so."""
     lines = list(shortage_lines(explain_tcm(request_of([graph(inputs=100)], 64))))
     assert lines[0] == "TCM: 102 allocations are needed, but the pool serves only 32"
     assert "  … and 38 more" in lines
 
 
 def test_the_table_of_several_graphs_says_whose_tensor_it_is() -> None:
-    """Equal names of two graphs are told apart."""
+    """The table prefixes tensor names with their graph if there are several graphs."""
     request = request_of([graph(name="a"), graph(name="b")], 10)
     text = "\n".join(shortage_lines(explain_tcm(request)))
     assert (text.count("input 'a/x0'"), text.count("input 'b/x0'")) == (1, 1)

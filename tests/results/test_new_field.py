@@ -1,4 +1,4 @@
-"""A field of a result is said once: one line of one type, shown wherever the result is."""
+"""A field of a result is declared once and shown wherever the result is shown."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from qnnmem.workbench.show import fragment
 
 
 class WithNewField(plan.PlanResult, frozen=True, kw_only=True, tag="qnnmem.plan/1"):
-    """A plan, and a number that was just added."""
+    """A plan plus one new number."""
 
     rounds: Annotated[Count, describe("Rounds of the <search>.")] = 0
     unbounded_bytes: int = 0
@@ -38,7 +38,7 @@ def _new_type(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_new_field_is_in_json_schema_and_reference() -> None:
-    """With its description; results of older versions, which lack it, are read all the same."""
+    """A new field appears in JSON, schema and reference; older results without it are readable."""
     assert '"rounds": 0' in encode(read_result(VALUES, "it"))
     schema = schema_of(WithNewField)
     assert schema["properties"]["rounds"]["description"] == "Rounds of the <search>."
@@ -49,7 +49,7 @@ def test_a_new_field_is_in_json_schema_and_reference() -> None:
 
 
 def test_a_new_field_is_on_the_page_and_in_the_workbench() -> None:
-    """In the folded part at the end, with its description."""
+    """A new field appears on the page and in the workbench with its description."""
     values = {**VALUES, "rounds": 1234}
     assert ROW.format("1,234") in section_of(values, "it").body
     assert ROW.format("1,234") in fragment(values, "it")
@@ -57,7 +57,7 @@ def test_a_new_field_is_on_the_page_and_in_the_workbench() -> None:
 
 
 def test_the_page_lists_every_scalar_and_no_list() -> None:
-    """Sizes with a rounded form, true, false and null as in JSON, names of files as text."""
+    """The page lists every scalar: sizes with a rounded form, literals as in JSON, text escaped."""
     body = section_of({**VALUES, "input": "<b>.onnx", "seconds": 0.25}, "it").body
     folded = body.split("<summary>All values</summary>")[1]
     rows = dict(re.findall(r'<td><code class="result-key">(\w+)</code></td><td>(.*?)</td>', folded))
@@ -68,7 +68,7 @@ def test_the_page_lists_every_scalar_and_no_list() -> None:
 
 
 def test_a_number_of_any_length_is_shown() -> None:
-    """Shortened, where the type of a result sets no bound."""
+    """A number of any length is shown in shortened form."""
     body = section_of({**VALUES, "unbounded_bytes": 10**4000}, "it").body
     assert re.search(r"unbounded_bytes</code></td><td[^>]*>10,000,000,", body)
     assert len(body) < 20_000

@@ -1,4 +1,4 @@
-"""Results read from JSON, whoever wrote it."""
+"""Results read from JSON of any program."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ERROR: dict[str, Any] = {"schema": "qnnmem.error/1", "error": "no file", "exit_c
 
 
 def test_a_result_that_names_no_tool_is_not_said_to_be_ours() -> None:
-    """The program's own version stands only in what it writes."""
+    """A result without a tool is read without one; new results name their own version."""
     found = read_result(ERROR, "old.json")
     assert isinstance(found, ErrorResult)
     assert found.tool == ""
@@ -26,6 +26,6 @@ def test_a_result_that_names_no_tool_is_not_said_to_be_ours() -> None:
     [None, [], 1, {}, {"schema": 3}, {"schema": "qnnmem.none/1"}, {**ERROR, "exit_code": "two"}],
 )
 def test_what_is_no_result_is_refused_in_a_sentence(values: Any) -> None:
-    """Whatever JSON holds, the file is named."""
+    """Invalid JSON results are refused with the file's name."""
     with pytest.raises(UsageError, match=r"bad\.json"):
         read_result(values, "bad.json")

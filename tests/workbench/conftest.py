@@ -1,4 +1,4 @@
-"""One workbench for the tests of a file; what one drops does not disturb the others."""
+"""One workbench per test file; uploads of one test do not disturb the others."""
 
 from __future__ import annotations
 
@@ -13,6 +13,6 @@ from served import Served, serving
 
 @pytest.fixture(scope="module")
 def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    """A workbench that answers."""
+    """Return a running workbench."""
     with serving(tmp_path_factory.mktemp("bench")) as found:
         yield found

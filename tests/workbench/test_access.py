@@ -1,4 +1,4 @@
-"""Who may ask the workbench, and what every answer says to browsers."""
+"""Access to the workbench, and the security headers of every answer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ TOKEN = "open-sesame-0123456789"  # noqa: S105  of a server that is gone in a se
 
 
 def test_the_page_brings_its_own_code_and_nothing_else(served: Served) -> None:
-    """No inline code, no other address, no frame; nothing is kept by proxies or browsers."""
+    """The page's policy allows only its own code; answers are not cached."""
     answer = served.get("/")
     policy = answer.headers["content-security-policy"]
     assert answer.status == 200
@@ -36,7 +36,7 @@ def test_the_page_brings_its_own_code_and_nothing_else(served: Served) -> None:
     "host", ["evil.example", "evil.example:{port}", "127.0.0.1.evil.example:{port}", "", "a b"]
 )
 def test_a_name_that_is_not_ours_is_refused(served: Served, host: str) -> None:
-    """A name that somebody lets point to this machine (DNS rebinding) gets nothing."""
+    """A foreign Host header is refused, as in DNS rebinding."""
     answer = served.get("/api/state", host=host.format(port=served.port))
     assert answer.status in (400, 421)
     if answer.status == 421:
@@ -44,7 +44,7 @@ def test_a_name_that_is_not_ours_is_refused(served: Served, host: str) -> None:
 
 
 def test_two_host_headers_are_refused(served: Served) -> None:
-    """Which of them a browser meant cannot be told."""
+    """Two Host headers are refused."""
     host = f"host: 127.0.0.1:{served.port}\r\n"
     came = served.raw(f"GET / HTTP/1.1\r\n{host}{host}connection: close\r\n\r\n".encode())
     assert came.split(b" ", 2)[1] in (b"400", b"421")
@@ -62,27 +62,27 @@ def test_two_host_headers_are_refused(served: Served) -> None:
 )
 @pytest.mark.parametrize("path", ["/", "/api/state", "/static/app.js"])
 def test_a_page_elsewhere_gets_nothing(served: Served, header: dict[str, str], path: str) -> None:
-    """Not even what could be read without harm."""
+    """A request from another origin is refused, even for public files."""
     answer = served.ask("GET", path, headers=header)
     assert answer.status == 403
     assert answer.said
 
 
 def test_the_page_itself_may_ask(served: Served) -> None:
-    """With the headers that a browser sends for it."""
+    """A same-origin request with browser headers is accepted."""
     own = {"origin": f"http://127.0.0.1:{served.port}", "sec-fetch-site": "same-origin"}
     assert served.ask("GET", "/api/state", headers=own).status == 200
 
 
 def test_a_form_elsewhere_could_not_ask_either(served: Served) -> None:
-    """Browsers send forms without asking first; their kinds of content are not taken."""
+    """Content types that foreign forms can send are refused with 415."""
     for kind in ("text/plain", "application/x-www-form-urlencoded", "multipart/form-data"):
         for path in ("/api/jobs", "/api/files"):
             assert served.ask("POST", path, b"{}", {"content-type": kind}).status == 415
 
 
 def test_only_files_of_the_page_are_served(served: Served) -> None:
-    """No path leads out of the list."""
+    """Only listed files are served; other paths get 404."""
     for path in ("/static/../guard.py", "/static/..%2fguard.py", "/static/", "/history.sqlite"):
         answer = served.get(path)
         assert answer.status == 404
@@ -90,12 +90,12 @@ def test_only_files_of_the_page_are_served(served: Served) -> None:
 
 
 def test_an_unknown_method_is_one_sentence(served: Served) -> None:
-    """As everything that is refused."""
+    """An unsupported method is refused with one sentence."""
     assert served.ask("PUT", "/api/state").said == "this address does not allow the method"
 
 
 def test_without_the_token_there_is_only_the_question_for_it(tmp_path: Path) -> None:
-    """By header or by cookie; a wrong one, and a cookie of another run, open nothing."""
+    """Without a valid token or cookie, every address but the login form answers 401."""
     with serving(tmp_path, TOKEN, is_local=False) as guarded:
         assert guarded.get("/api/state").status == 401
         page = guarded.get("/")
@@ -116,7 +116,7 @@ def test_without_the_token_there_is_only_the_question_for_it(tmp_path: Path) -> 
 
 
 def test_guesses_are_limited_and_whoever_is_in_stays_in(tmp_path: Path) -> None:
-    """By header and by form together; a cookie is not asked how many others were wrong."""
+    """Wrong tokens are throttled by address for header and form; a valid cookie still works."""
     with serving(tmp_path, TOKEN, is_local=False) as guarded:
         cookie = guarded.post("/login", {"token": TOKEN}).headers["set-cookie"].partition(";")[0]
         tries = [f"{TOKEN[:-2]}{number:02}" for number in range(BURST // 2)]
@@ -128,13 +128,13 @@ def test_guesses_are_limited_and_whoever_is_in_stays_in(tmp_path: Path) -> None:
         assert stopped.said == "this address sent too many wrong tokens; wait a minute"
         assert guarded.post("/login", {"token": TOKEN}).status == 429
         assert guarded.get("/api/state", cookie=cookie).status == 200
-        assert guarded.get("/").status == 401  # the form itself is there
+        assert guarded.get("/").status == 401  # the login form is still served
 
 
 def test_guesses_are_counted_for_each_address_and_forgotten(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Nobody is kept out by somebody elsewhere; a line of IPv6 counts as one machine."""
+    """Wrong tokens are counted per IPv4 address and per IPv6 network, and expire."""
     now = [1000.0]
     monkeypatch.setattr(time, "monotonic", lambda: now[0])
     found = guard.LoginThrottle()
@@ -158,7 +158,7 @@ def test_guesses_are_counted_for_each_address_and_forgotten(
 
 
 def test_beyond_this_machine_addresses_count_and_strange_names_do_not() -> None:
-    """An address is typed; a name can be made to point anywhere."""
+    """Beyond this machine, IP addresses are accepted as Host, but foreign names are not."""
     access = Access(80, is_local=False, token=TOKEN)
     assert access.takes_host("192.168.1.7:8765")
     assert access.takes_host("[fe80::1]:8765")
@@ -167,7 +167,7 @@ def test_beyond_this_machine_addresses_count_and_strange_names_do_not() -> None:
 
 
 def test_all_addresses_of_the_machine_itself_count_as_one() -> None:
-    """Any local user can take any of them."""
+    """All loopback addresses count as one."""
     found = guard.LoginThrottle()
     for number in range(BURST):
         found.record_failure(f"127.0.{number}.7")
@@ -180,7 +180,7 @@ def test_all_addresses_of_the_machine_itself_count_as_one() -> None:
 def test_guesses_of_another_user_do_not_keep_out_the_owner(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """From whatever address of the machine they come, they are counted as those of that user."""
+    """Wrong tokens of another local user do not lock out the owner."""
     whose = peer_user
     users = set()
 
@@ -204,7 +204,7 @@ def test_guesses_of_another_user_do_not_keep_out_the_owner(
 
 
 def test_a_connection_that_is_not_there_is_nobodys() -> None:
-    """Nor one with an address that is none."""
+    """An unknown connection or address belongs to no user."""
     assert peer_user(("127.0.0.1", 1), 1) is None
     assert peer_user(("::1", 1), 1) is None
     assert peer_user(("no address", 1), 1) is None

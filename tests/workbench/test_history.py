@@ -1,4 +1,4 @@
-"""Results in SQLite: each once, none half, bounded, and found again after whatever ended it."""
+"""Results in SQLite: each once, none incomplete, bounded, and kept after a crash."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from qnnmem.workbench.history import History, KeptResult
 EMPTY = KeptResult(
     0, "f", "a.csv", "plan", {"bits": "8"}, "qnnmem plan a.csv", "s", "said", 0, 1.0, 0.0
 )
-# Writes results as fast as it can, and prints the number of each that is kept.
+# Writes results quickly and prints the number of each stored result.
 WRITER = """
 import sys
 from pathlib import Path
@@ -34,7 +34,7 @@ for number in range(int(sys.argv[2]), 10**9):
 
 
 def test_a_result_is_found_again_by_key_and_number(tmp_path: Path) -> None:
-    """With all that was said about it."""
+    """A result is found by its key and its number after reopening."""
     history = History(tmp_path / "h.sqlite")
     kept = history.add("key", EMPTY, {"x": [1, 2]})
     history.close()
@@ -47,7 +47,7 @@ def test_a_result_is_found_again_by_key_and_number(tmp_path: Path) -> None:
 
 
 def test_the_same_key_is_one_result(tmp_path: Path) -> None:
-    """The newer one."""
+    """A result with the same key replaces the older one."""
     history = History(tmp_path / "h.sqlite")
     for number in range(3):
         history.add("key", EMPTY, {"x": number})
@@ -59,7 +59,7 @@ def test_the_same_key_is_one_result(tmp_path: Path) -> None:
 def test_the_oldest_go_when_there_are_too_many(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By number and by bytes; the newest stays however large it is."""
+    """The oldest results are removed by count and by size; the newest always stays."""
     history = History(tmp_path / "h.sqlite")
     monkeypatch.setattr(module, "MAX_RESULTS", 3)
     for number in range(6):
@@ -72,7 +72,7 @@ def test_the_oldest_go_when_there_are_too_many(
 
 
 def test_a_damaged_result_counts_as_missing(tmp_path: Path) -> None:
-    """A flipped bit would still be a result."""
+    """A result with a damaged content counts as missing."""
     history = History(tmp_path / "h.sqlite")
     kept = history.add("key", EMPTY, {"x": 1})
     history.close()
@@ -86,7 +86,7 @@ def test_a_damaged_result_counts_as_missing(tmp_path: Path) -> None:
 
 
 def test_a_history_of_a_later_version_is_left_alone(tmp_path: Path) -> None:
-    """It is said, and nothing in it is changed."""
+    """A history of a later version is refused and unchanged."""
     with sqlite3.connect(tmp_path / "h.sqlite") as base:
         base.execute("PRAGMA user_version=99")
     base.close()
@@ -95,7 +95,7 @@ def test_a_history_of_a_later_version_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_one_folder_is_for_one_workbench(tmp_path: Path) -> None:
-    """Two would remove each other's files."""
+    """A second workbench in the same folder is refused."""
     first = Bench(tmp_path, keeps_spare=False)
     with pytest.raises(UsageError, match="another workbench"):
         Bench(tmp_path, keeps_spare=False)
@@ -104,7 +104,7 @@ def test_one_folder_is_for_one_workbench(tmp_path: Path) -> None:
 
 
 def test_killed_while_it_writes_it_has_every_result_once_and_none_half(tmp_path: Path) -> None:
-    """Whatever was told is there, and at most one more."""
+    """A killed writer leaves every reported result once, and none incomplete."""
     path, told = tmp_path / "h.sqlite", -1
     for _ in range(3):
         writer = subprocess.Popen(
@@ -129,7 +129,7 @@ def test_killed_while_it_writes_it_has_every_result_once_and_none_half(tmp_path:
 
 
 def test_results_and_files_are_there_after_a_restart_and_halves_are_gone(tmp_path: Path) -> None:
-    """What a kill left behind is removed: half an upload, the folder of a job."""
+    """After a restart results and files remain, and incomplete uploads and jobs are removed."""
     with serving(tmp_path) as first:
         job = first.read("a.csv", b"id,lower,upper,size\na,0,2,640\n")
     (tmp_path / "files" / "0123456789abcdef").write_bytes(b"half")

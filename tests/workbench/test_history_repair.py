@@ -1,4 +1,4 @@
-"""A damaged history is moved aside with its reason, and nothing that is readable is lost."""
+"""A damaged history is moved aside with its reason, and readable rows are kept."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Damage = Callable[[Path], None]
 
 
 def written(folder: Path) -> Path:
-    """A history of several pages, with a file."""
+    """Return a history of several pages, with one file."""
     path = folder / HISTORY
     with closing(History(path)) as history:
         history.add_file(KeptFile("0123456789abcdef", "a.csv", "csv", 10, "d", 1.0))
@@ -34,7 +34,7 @@ def written(folder: Path) -> Path:
 
 
 def kept(path: Path) -> tuple[set[str], str]:
-    """Names of the results that can be opened, and what was said of the repair."""
+    """Return the names of the readable results and the repair message."""
     with closing(History(path)) as history:
         found = {entry.name for entry in history.entries() if history.result(entry.id)}
         assert len(history.files()) <= 1
@@ -43,7 +43,7 @@ def kept(path: Path) -> tuple[set[str], str]:
 
 
 def change(query: str) -> Damage:
-    """Damage by a statement, as another program could do it."""
+    """Return damage by an SQL statement."""
 
     def damage(path: Path) -> None:
         with closing(sqlite3.connect(path, isolation_level=None)) as base:
@@ -53,7 +53,7 @@ def change(query: str) -> Damage:
 
 
 def overwrite(at: float, what: bytes) -> Damage:
-    """Damage by bytes at a part of the file."""
+    """Return damage by overwritten bytes at a part of the file."""
 
     def damage(path: Path) -> None:
         content = bytearray(path.read_bytes())
@@ -78,7 +78,7 @@ def overwrite(at: float, what: bytes) -> Damage:
     ],
 )
 def test_one_bad_row_costs_that_row(tmp_path: Path, damage: Damage, lost: set[str]) -> None:
-    """All others are there, and the damaged history is kept as it was."""
+    """A bad row costs only that row; the damaged history is kept aside unchanged."""
     path = written(tmp_path)
     damage(path)
     before = path.read_bytes()
@@ -89,7 +89,7 @@ def test_one_bad_row_costs_that_row(tmp_path: Path, damage: Damage, lost: set[st
     assert (aside / REASON).read_text("utf-8") == f"{said}\n"
     assert f"{len(found)} results" in said
     assert stat.S_IMODE(aside.stat().st_mode) == 0o700
-    assert kept(path)[1] == ""  # once
+    assert kept(path)[1] == ""  # only once
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_one_bad_row_costs_that_row(tmp_path: Path, damage: Damage, lost: set[st
     ],
 )
 def test_what_cannot_be_read_at_all_is_moved_aside(tmp_path: Path, damage: Damage) -> None:
-    """The workbench starts with a new history."""
+    """An unreadable history is moved aside, and a new one is started."""
     path = written(tmp_path)
     damage(path)
     before = path.read_bytes()
@@ -114,7 +114,7 @@ def test_what_cannot_be_read_at_all_is_moved_aside(tmp_path: Path, damage: Damag
 
 
 def test_rows_before_and_behind_a_destroyed_page_are_kept(tmp_path: Path) -> None:
-    """Both ends of the table are walked, and what lies between is tried row by row."""
+    """Rows before and after a destroyed page are kept."""
     path = written(tmp_path)
     overwrite(0.5, b"\xff" * 4096)(path)
     found, said = kept(path)
@@ -122,11 +122,11 @@ def test_rows_before_and_behind_a_destroyed_page_are_kept(tmp_path: Path) -> Non
     numbers = {int(name[1:]) for name in found if name != "new"}
     assert min(numbers) < 5
     assert max(numbers) == ROWS - 1
-    assert len(numbers) >= ROWS - 8  # a row has a page of its own, or shares one with few
+    assert len(numbers) >= ROWS - 8  # a row has its own page or shares one with few others
 
 
 def test_rows_between_two_destroyed_pages_are_kept(tmp_path: Path) -> None:
-    """They are found by their numbers."""
+    """Rows between two destroyed pages are kept."""
     path = written(tmp_path)
     overwrite(0.3, b"\xff" * 4096)(path)
     overwrite(0.7, b"\xff" * 4096)(path)
@@ -136,7 +136,7 @@ def test_rows_between_two_destroyed_pages_are_kept(tmp_path: Path) -> None:
 
 
 def test_two_repairs_are_kept_apart(tmp_path: Path) -> None:
-    """Also within a second."""
+    """Several repairs are kept in separate folders, even within a second."""
     for _ in range(3):
         path = written(tmp_path)
         path.write_bytes(b"no base")
@@ -145,7 +145,7 @@ def test_two_repairs_are_kept_apart(tmp_path: Path) -> None:
 
 
 def test_whatever_is_damaged_the_history_opens(tmp_path: Path) -> None:
-    """Single pages destroyed one after the other, and bytes at random places."""
+    """The history opens after damage at random bytes."""
     whole = written(tmp_path).read_bytes()
     chance = random.Random(3)  # noqa: S311
     for number in range(60):
@@ -159,7 +159,7 @@ def test_whatever_is_damaged_the_history_opens(tmp_path: Path) -> None:
 
 
 def test_a_locked_history_is_not_moved_aside(tmp_path: Path) -> None:
-    """It is not damaged: another program is writing."""
+    """A locked history is not damaged and not moved aside."""
     path = written(tmp_path)
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("PRAGMA locking_mode=EXCLUSIVE")
@@ -170,7 +170,7 @@ def test_a_locked_history_is_not_moved_aside(tmp_path: Path) -> None:
 
 
 def test_the_workbench_answers_with_what_is_left(tmp_path: Path) -> None:
-    """Damage at the start is repaired; damage while it runs is said in a sentence."""
+    """Damage at the start is repaired; damage while running gives a 507 with one sentence."""
     path = written(tmp_path)
     (tmp_path / ".qnnmem-workbench").touch()
     change("UPDATE results SET options = '{' WHERE id = 3")(path)

@@ -1,4 +1,4 @@
-"""Hostile uploads: each is answered 4xx with one sentence and leaves nothing."""
+"""Hostile uploads: each gets a 4xx answer with one sentence and leaves no file."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from served import Served
 
 from qnnmem.workbench import intake
 
-# Packed bombs take long to make; the doctor's own tests have them.
+# Decompression bombs take long to make; the doctor's tests cover them.
 _LEFT_OUT = ("packed bomb",)
 
 
 def some() -> list[HostileCase]:
-    """One of each kind, or as many as were asked for."""
+    """Return one case of each kind, or as many as requested."""
     return [case for case in cases(len(seeds(10)), seed=7) if case.kind not in _LEFT_OUT]
 
 
 def test_hostile_uploads_are_refused_in_a_sentence_and_leave_nothing(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever came, the next one is answered."""
+    """Hostile uploads are refused without faults, files or leftovers."""
     monkeypatch.setattr(intake, "IDLE_S", 0.5)
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(lambda case: send(case, served.port), some()))
@@ -36,7 +36,7 @@ def test_hostile_uploads_are_refused_in_a_sentence_and_leave_nothing(
 
 
 def test_a_result_whose_schema_is_no_text_is_refused(served: Served) -> None:
-    """In a sentence, as any other that cannot be shown."""
+    """A result whose schema is not text is refused with one sentence."""
     came = served.drop("z.json", b'{"schema":"qnnmem.plan/1","qnnmem":{"schema":[]}}')
     assert 400 <= came.status < 500
     assert "have no page" in came.said

@@ -1,4 +1,4 @@
-"""The workbench in a real browser: drop, look, change, compare; keys, dark, narrow, <script>."""
+"""The workbench in a real browser: upload, view, settings, comparison, keys, dark and narrow."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 SCRATCH = "window.qnnmemMaps?.[0]?.data.scratch"
-# What a hand does: a file is let go over the page.
+# Simulates a file dropped on the page.
 DROP = """([name, content]) => {
   const bytes = Uint8Array.from(atob(content), (letter) => letter.charCodeAt(0));
   const dragged = new DataTransfer();
@@ -30,12 +30,12 @@ DROP = """([name, content]) => {
 
 
 def drop(page: Page, name: str, content: bytes) -> None:
-    """Let a file go over the page."""
+    """Drop a file on the page."""
     page.evaluate(DROP, [name, base64.b64encode(content).decode()])
 
 
 def plan_of(name: str, boxes: int, tensor: str = "t") -> bytes:
-    """A result of plan with so many tensors, as a program elsewhere would write it."""
+    """Return the JSON of a plan with this many tensors."""
     buffers: list[dict[str, Any]] = [
         {
             **{"name": f"{tensor}{at}", "pool": "scratch", "size_bytes": 64, "aliases": []},
@@ -55,7 +55,7 @@ def plan_of(name: str, boxes: int, tensor: str = "t") -> bytes:
 def test_a_model_is_dropped_and_its_plan_halves_with_its_bits(
     served: Served, open_page: OpensPages
 ) -> None:
-    """The dimension that it leaves open is filled in; the peak is in the map; both are compared."""
+    """A dropped model is planned with its dimension filled in; 16 bits halve its scratch."""
     page = open_page(served.address)
     drop(page, "small.onnx", (EXAMPLES / "small.onnx").read_bytes())
     page.wait_for_function(f"() => {SCRATCH} === 3072")
@@ -76,7 +76,7 @@ def test_a_model_is_dropped_and_its_plan_halves_with_its_bits(
 
 
 def test_a_log_is_dropped_and_its_cause_read(served: Served, open_page: OpensPages) -> None:
-    """A name and lines full of markup are text, and stay so after a restart of the page."""
+    """A dropped log shows its cause; markup in its name and lines stays text after a reload."""
     name = "<img src=x onerror=window.caught=1><script>window.caught=1</script>.log"
     text = (EXAMPLES / "graph_limit.log").read_bytes()
     page = open_page(served.address, dark=True)
@@ -93,7 +93,7 @@ def test_a_log_is_dropped_and_its_cause_read(served: Served, open_page: OpensPag
 def test_what_changed_since_the_last_time_takes_two_steps(
     served: Served, open_page: OpensPages
 ) -> None:
-    """The file of today is dropped, and compared with the result before; the answer is in sight."""
+    """A new upload can be compared with the earlier result in one click."""
     rows = ["id,lower,upper,size", "a,0,2,640", "b,1,3,640"]
     assert served.drop("daily.csv", "\n".join(rows).encode()).status == 201
     page = open_page(served.address, width=390, height=844)
@@ -111,7 +111,7 @@ def test_what_changed_since_the_last_time_takes_two_steps(
 
 
 def test_a_shape_has_a_field_for_each_dimension(served: Served, open_page: OpensPages) -> None:
-    """And what is typed in one of them is asked for with the others."""
+    """Each dimension of a shape has a field, and the command holds all of them."""
     page = open_page(served.address)
     drop(page, "axes.onnx", unnamed_dimensions())
     page.wait_for_function(f"() => {SCRATCH} !== undefined")
@@ -128,7 +128,7 @@ def test_a_shape_has_a_field_for_each_dimension(served: Served, open_page: Opens
 
 
 def unnamed_dimensions() -> bytes:
-    """A model whose input leaves two dimensions open, without names."""
+    """Return a model whose input has two open dimensions without names."""
     import onnx
     from onnx import TensorProto, helper
 
@@ -144,7 +144,7 @@ def unnamed_dimensions() -> bytes:
 
 
 def test_everything_can_be_done_with_keys(served: Served, open_page: OpensPages) -> None:
-    """From the top of the page to a result of the history, and from box to box in its map."""
+    """The page works by keyboard alone, from the top to the boxes of a map."""
     assert served.drop("keys.json", plan_of("keys.csv", 5)).status == 201
     page = open_page(served.address)
     page.wait_for_selector("#history .entry")
@@ -168,7 +168,7 @@ def test_everything_can_be_done_with_keys(served: Served, open_page: OpensPages)
 
 
 def test_ten_thousand_boxes_in_a_narrow_window(served: Served, open_page: OpensPages) -> None:
-    """All are in the map, names full of markup among them; nothing is wider than the window."""
+    """Ten thousand boxes with markup in their names fit a narrow window."""
     served.drop("many.json", plan_of("many.csv", 10_000, "<script>window.caught=1</script>"))
     page = open_page(served.address, width=390, height=800)
     page.locator("#history .entry", has_text="many.json").click()
@@ -182,7 +182,7 @@ def test_ten_thousand_boxes_in_a_narrow_window(served: Served, open_page: OpensP
 
 
 def test_what_is_refused_is_said_on_the_page(served: Served, open_page: OpensPages) -> None:
-    """A setting that makes no sense is one sentence, and the plan before it stays."""
+    """A setting that does not fit shows the verdict on the page, without an error."""
     page = open_page(served.address)
     drop(page, "few.csv", b"id,lower,upper,size\na,0,2,640\n")
     page.wait_for_function(f"() => {SCRATCH} === 640")
@@ -197,7 +197,7 @@ def test_what_is_refused_is_said_on_the_page(served: Served, open_page: OpensPag
 def test_a_setting_that_only_counts_beside_another_is_shown_beside_it(
     served: Served, open_page: OpensPages
 ) -> None:
-    """A fix for HTP needs a SoC and has budgets of its own; without a SoC nothing is asked."""
+    """A fix for HTP shows its own settings and needs a SoC before it runs."""
     page = open_page(served.address)
     drop(page, "fixed.onnx", (EXAMPLES / "small.onnx").read_bytes())
     page.wait_for_selector("#shown canvas")
@@ -219,8 +219,8 @@ def test_a_setting_that_only_counts_beside_another_is_shown_beside_it(
 def test_the_real_library_is_asked_and_stopped_on_the_page(
     served: Served, open_page: OpensPages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The bill of a model; a sweep says how far it is, and can be cancelled; narrow and dark."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # a kept bill would compile nothing
+    """With the real library, the page shows a bill, and a sweep's progress can be cancelled."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # so that no bill is cached
     page = open_page(served.address, width=420, dark=True)
     drop(page, "billed.onnx", (EXAMPLES / "small.onnx").read_bytes())
     page.wait_for_selector("#shown canvas")
@@ -231,7 +231,7 @@ def test_the_real_library_is_asked_and_stopped_on_the_page(
     page.wait_for_selector("#shown .bars", timeout=120_000)
     assert "HTP bill of billed.onnx" in page.inner_text("#shown h2")
     assert "all together\n28.25 KiB computed" in page.inner_text("#shown .bars >> nth=0")
-    assert "8.00 MiB measured" in page.inner_text("#shown .bars >> nth=1")  # VTCM is no DDR
+    assert "8.00 MiB measured" in page.inner_text("#shown .bars >> nth=1")  # VTCM is not DDR
     assert page.inner_text("#command") == "qnnmem footprint --dim N=1 --soc SM8650 billed.onnx"
     page.get_by_role("button", name="Sweep").click()
     page.fill("#set-vary", "N=1..64")

@@ -1,4 +1,4 @@
-"""From a dropped file to a kept result: plan, diagnosis, lint, comparison, and what is refused."""
+"""From an upload to a stored result: plan, diagnosis, lint, comparison and refusals."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ BUFFERS = b"id,lower,upper,size\na,0,2,640\nb,1,3,640\nc,2,4,320\n"
 
 
 def kept_files(served: Served) -> set[str]:
-    """Names in the private folder."""
+    """Return the names in the private folder."""
     return {path.name for path in served.bench.uploads.path("x").parent.iterdir()}
 
 
 def test_a_list_of_buffers_is_planned_as_soon_as_it_is_there(served: Served) -> None:
-    """Its result is shown with the name it had elsewhere, and with no path of this machine."""
+    """An uploaded buffer list is planned at once; results show its name, not its local path."""
     job = served.read("folder/my buffers.csv", BUFFERS)
     assert job["state"] == "done", job
     result = served.get(f"/api/results/{job['result']}").values
@@ -44,7 +44,7 @@ def test_a_list_of_buffers_is_planned_as_soon_as_it_is_there(served: Served) -> 
 
 
 def test_another_setting_is_another_result_and_the_same_is_found_again(served: Served) -> None:
-    """What was asked before takes no second job; two results are compared as by diff."""
+    """Another setting gives another result; a repeated setting reuses the stored result."""
     file = served.drop("twice.csv", BUFFERS).values
     first = served.ended(file["job"]["id"])
     wish = {"file": first["file"], "task": "plan", "options": {"align": "1024"}}
@@ -56,7 +56,7 @@ def test_another_setting_is_another_result_and_the_same_is_found_again(served: S
     assert again.values["result"] == second["result"]
     anew = served.ended(served.post("/api/jobs", {**wish, "again": True}).values["id"])
     assert anew["result"] > second["result"]
-    assert served.get(f"/api/results/{second['result']}").status == 404  # replaced
+    assert served.get(f"/api/results/{second['result']}").status == 404  # replaced by a new one
     pair = f"before={first['result']}&after={anew['result']}"
     compared = served.get(f"/api/compare?{pair}")
     assert compared.status == 200
@@ -66,7 +66,7 @@ def test_another_setting_is_another_result_and_the_same_is_found_again(served: S
 
 
 def test_a_log_is_diagnosed_and_its_markup_stays_text(served: Served) -> None:
-    """Names and lines full of markup are shown, not followed."""
+    """Markup in a log's name and lines stays text in the page and the report."""
     name = "<img src=x onerror=alert(1)>.log"
     line = b"<script>alert(1)</script> "
     text = (EXAMPLES / "graph_limit.log").read_bytes().replace(b"fa_alloc", line + b"fa_alloc")
@@ -83,7 +83,7 @@ def test_a_log_is_diagnosed_and_its_markup_stays_text(served: Served) -> None:
 
 
 def test_logs_in_an_archive_are_diagnosed_under_their_names(served: Served) -> None:
-    """As a bug report is dropped."""
+    """Logs in an uploaded archive are diagnosed under their names."""
     made = io.BytesIO()
     with zipfile.ZipFile(made, "w") as archive:
         archive.writestr("FS/a.log", (EXAMPLES / "graph_limit.log").read_bytes())
@@ -95,7 +95,7 @@ def test_logs_in_an_archive_are_diagnosed_under_their_names(served: Served) -> N
 
 
 def test_a_config_file_that_came_alone_is_not_wrong_for_that(served: Served) -> None:
-    """The file that it names cannot be here; it is to be dropped as well."""
+    """A config file uploaded alone gets a note, not an error, about its missing companion."""
     job = served.read("tool.json", (EXAMPLES / "lint" / "eaiParams_direct.json").read_bytes())
     assert job["state"] == "done", job
     result = served.get(f"/api/results/{job['result']}").values
@@ -107,7 +107,7 @@ def test_a_config_file_that_came_alone_is_not_wrong_for_that(served: Served) -> 
 
 
 def test_a_result_from_elsewhere_goes_into_the_history(served: Served) -> None:
-    """It can be looked at and compared; its file is not kept."""
+    """An uploaded result enters the history without its file; an invalid result is refused."""
     before = kept_files(served)
     plan = served.read("made.csv", b"id,lower,upper,size\nq,0,2,64\n")
     text = served.get(f"/api/results/{plan['result']}").body
@@ -121,7 +121,7 @@ def test_a_result_from_elsewhere_goes_into_the_history(served: Served) -> None:
 
 
 def test_a_trace_of_a_program_is_read_as_it_is(served: Served) -> None:
-    """Not only what `watch --read` makes of it; a broken one is refused."""
+    """A raw trace is read like `watch --read`."""
     head = {"schema": "qnnmem.trace/1", "tool": "t", "command": ["./app"]}
     library = {"event": "library", "process": 1, "time": 1, "slot": 0, "backend": 6, "name": "HTP"}
     library |= {"api": "2.1.0", "version": "1.0.0", "path": "lib.so"}
@@ -139,7 +139,7 @@ def test_a_trace_of_a_program_is_read_as_it_is(served: Served) -> None:
 
 
 def test_what_cannot_be_read_is_refused_and_not_kept(served: Served) -> None:
-    """By its kind at once, by its content after the first job."""
+    """An unreadable file is refused by kind at once or by content after its job, and removed."""
     before = kept_files(served)
     png = served.drop("model.onnx", b"\x89PNG\r\n\x1a\n" + bytes(50))
     assert png.status == 415
@@ -169,7 +169,7 @@ def test_what_cannot_be_read_is_refused_and_not_kept(served: Served) -> None:
     ],
 )
 def test_a_setting_that_is_none_is_refused(served: Served, options: dict[str, object]) -> None:
-    """Nothing of a request becomes an option or a file of this machine."""
+    """An invalid setting is refused; no request names local files or options."""
     model = (EXAMPLES / "small.onnx").read_bytes()
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(served.bench.jobs, "_queue", lambda job: None)
@@ -194,7 +194,7 @@ def test_a_setting_that_is_none_is_refused(served: Served, options: dict[str, ob
 def test_what_a_compile_needs_is_asked_for_before_it(
     served: Served, task: str, options: dict[str, object], said: str
 ) -> None:
-    """In words of the page; no job is made."""
+    """A missing SoC or axis is asked for before a job is created."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(served.bench.jobs, "_queue", lambda job: None)
         model = served.drop(f"{task}.onnx", (EXAMPLES / "small.onnx").read_bytes())
@@ -205,7 +205,7 @@ def test_what_a_compile_needs_is_asked_for_before_it(
 
 
 def test_nonsense_in_requests_is_one_sentence(served: Served) -> None:
-    """Whatever stands in the place of a number, an object or a file."""
+    """Invalid requests get a 4xx answer with one sentence."""
     asked = [
         served.post("/api/jobs", []),
         served.post("/api/jobs", {"file": {}, "task": "plan"}),
@@ -226,7 +226,7 @@ def test_nonsense_in_requests_is_one_sentence(served: Served) -> None:
 def test_a_body_that_is_too_large_or_too_slow_leaves_nothing(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By what it declares before a byte of it is read, else by what came."""
+    """A body over the limit is refused by its declared length, a slow body by its pauses."""
     before = kept_files(served)
     head = "POST /api/files?name=x HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\nconnection: close\r\n"
     head = head.format(port=served.port) + "content-type: application/octet-stream\r\n"
@@ -242,7 +242,7 @@ def test_a_body_that_is_too_large_or_too_slow_leaves_nothing(
 def test_what_a_file_says_of_its_size_pushes_no_other_out(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Only one that came whole does, and the oldest goes first."""
+    """Only a complete upload removes old files, the oldest first."""
     first = served.read("oldest.csv", BUFFERS + b"o,0,1,1\n")["file"]
     second = served.read("newer.csv", BUFFERS + b"n,0,1,1\n")["file"]
     sizes = sum(path.stat().st_size for path in map(served.bench.uploads.path, kept_files(served)))
@@ -263,7 +263,7 @@ def test_what_a_file_says_of_its_size_pushes_no_other_out(
 
 
 def test_a_job_that_waits_or_runs_can_be_cancelled(served: Served) -> None:
-    """Its child is ended, and nothing of it is kept."""
+    """A job can be cancelled, once."""
     file = served.drop("slow.log", b"QNN <E> failed\n" * 200_000)
     job = file.values["job"]["id"]
     assert served.ask("DELETE", f"/api/jobs/{job}").values == {"cancelled": True}
@@ -272,7 +272,7 @@ def test_a_job_that_waits_or_runs_can_be_cancelled(served: Served) -> None:
 
 
 def test_a_child_that_is_killed_is_said_in_a_sentence(served: Served) -> None:
-    """As one that used up its memory is; the next job is done as always."""
+    """A killed job fails with one sentence, and the next job works."""
     job = served.drop("killed.log", b"QNN <E> failed here\n" * 200_000).values["job"]["id"]
     found = served.bench.jobs.job(job)
     assert found is not None
@@ -288,7 +288,7 @@ def test_a_child_that_is_killed_is_said_in_a_sentence(served: Served) -> None:
 
 @pytest.mark.htp
 def test_a_dlc_is_planned_and_compiled_as_it_is(served: Served) -> None:
-    """With the settings that the library takes for one; those of ONNX models are not offered."""
+    """A DLC is planned and compiled with the settings for DLCs; other settings are refused."""
     file = Path(__file__).parents[1] / "loader" / "dlc" / "quantized8.dlc"
     planned = served.read("net.dlc", file.read_bytes())
     assert planned["state"] == "done", planned

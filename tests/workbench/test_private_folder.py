@@ -1,4 +1,4 @@
-"""What the workbench keeps is for its user alone, whatever folder it is given."""
+"""The workbench's folder is private to its user."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ pytestmark = pytest.mark.skipif(os.name != "posix", reason="rights of files are 
 
 
 def mode(path: Path) -> int:
-    """The rights of a file."""
+    """Return the permission bits of a file."""
     return stat.S_IMODE(path.lstat().st_mode)
 
 
 def open_to_all(folder: Path) -> list[Path]:
-    """What others could read, if they could reach it."""
+    """Return the paths that others could read."""
     return [path for path in (folder, *folder.iterdir()) if mode(path) & 0o077]
 
 
 def state_of(folder: Path) -> dict[str, tuple[int, bytes]]:
-    """Everything in a folder with its rights and content."""
+    """Return every path of a folder with its permissions and content."""
     return {
         str(path): (mode(path), path.read_bytes() if path.is_file() else b"")
         for path in (folder, *folder.rglob("*"))
@@ -38,7 +38,7 @@ def state_of(folder: Path) -> dict[str, tuple[int, bytes]]:
 
 
 def test_nobody_else_can_rename_the_folder(tmp_path: Path) -> None:
-    """Parents that are made with it are closed, whatever the umask."""
+    """Created parent folders get mode 0700, whatever the umask."""
     folder = tmp_path / "cache" / "qnnmem" / "workbench"
     before = os.umask(0)
     try:
@@ -49,20 +49,20 @@ def test_nobody_else_can_rename_the_folder(tmp_path: Path) -> None:
 
 
 def refusal(folder: Path) -> str:
-    """What the command says of a folder that it leaves as it is."""
+    """Return the sentence with which the command refuses a folder."""
     done = run("serve", "--no-browser", "--port", "0", "--data", folder)
     assert exit_code(done) == 2
     return sentence(done)
 
 
 def of_earlier_version(folder: Path) -> None:
-    """A folder as it was before there was a marker."""
+    """Create a folder without a marker, as earlier versions did."""
     Bench(folder, keeps_spare=False).close()
     (folder / MARKER).unlink()
 
 
 def test_a_folder_that_was_open_is_closed(tmp_path: Path) -> None:
-    """With all that an earlier run left open in it."""
+    """A folder of an earlier version is made private, with all its files."""
     folder = tmp_path / "data"
     of_earlier_version(folder)
     for path in (folder, *folder.iterdir()):
@@ -76,7 +76,7 @@ def test_a_folder_that_was_open_is_closed(tmp_path: Path) -> None:
 
 
 def test_a_history_that_a_kill_left_in_its_log_is_known(tmp_path: Path) -> None:
-    """The base itself does not have its tables yet."""
+    """A history whose tables are only in the SQLite log is recognised."""
     folder, copy = tmp_path / "data", tmp_path / "copy"
     with closing(Bench(folder, keeps_spare=False)):
         shutil.copytree(folder, copy)
@@ -87,7 +87,7 @@ def test_a_history_that_a_kill_left_in_its_log_is_known(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("history", [None, b"", b"SQLite format 3\0 of another program"])
 def test_a_folder_with_things_of_its_user_is_refused(tmp_path: Path, history: bytes | None) -> None:
-    """Whatever they are called, nothing is removed and nothing closed."""
+    """A folder with the user's own files is refused and unchanged."""
     for name in ("work/src/main.c", "files/x.onnx", "made/mine/x"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("mine")
@@ -102,7 +102,7 @@ def test_a_folder_with_things_of_its_user_is_refused(tmp_path: Path, history: by
 def test_a_folder_of_an_earlier_version_with_other_things_is_refused(
     tmp_path: Path, part: str
 ) -> None:
-    """It may be one that the workbench was pointed at by mistake."""
+    """A folder of an earlier version with other files is refused and unchanged."""
     of_earlier_version(tmp_path)
     (tmp_path / part).write_text("mine")
     before = state_of(tmp_path)
@@ -112,7 +112,7 @@ def test_a_folder_of_an_earlier_version_with_other_things_is_refused(
 
 @pytest.mark.parametrize("part", ["files", "work", "made", "history.sqlite-wal", MARKER])
 def test_a_part_that_leads_elsewhere_is_refused(tmp_path: Path, part: str) -> None:
-    """What it leads to is not touched, in a folder of ours either."""
+    """A link in place of a part of the folder is refused, and its target is unchanged."""
     victim, folder = tmp_path / "victim", tmp_path / "data"
     (victim / "sub").mkdir(parents=True)
     (victim / "sub" / "x").write_text("mine")
@@ -129,7 +129,7 @@ def test_a_part_that_leads_elsewhere_is_refused(tmp_path: Path, part: str) -> No
 
 
 def test_a_link_to_a_folder_is_refused(tmp_path: Path) -> None:
-    """As is one that is a file."""
+    """A link to a folder and a file are refused as data folder."""
     (tmp_path / "real").mkdir(mode=0o755)
     (tmp_path / "data").symlink_to(tmp_path / "real")
     (tmp_path / "file").write_text("mine")
@@ -140,7 +140,7 @@ def test_a_link_to_a_folder_is_refused(tmp_path: Path) -> None:
 
 
 def test_other_things_that_came_later_stay_as_they_are(tmp_path: Path) -> None:
-    """Others may look into the folder; what is kept there is closed."""
+    """Files that others added later stay; the workbench's own files are private."""
     Bench(tmp_path, keeps_spare=False).close()
     tmp_path.chmod(0o755)
     others = [tmp_path / name for name in ("notes.txt", "work/a", "files/x.onnx", "made/mine/x")]
@@ -160,7 +160,7 @@ def test_other_things_that_came_later_stay_as_they_are(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("rights", [0o775, 0o777, 0o1777])
 def test_a_folder_that_others_fill_is_refused(tmp_path: Path, rights: int) -> None:
-    """Nothing is made in it, and nothing of it is changed."""
+    """A folder that others can write to is refused and unchanged."""
     (tmp_path / MARKER).touch()
     (tmp_path / "theirs").touch()
     tmp_path.chmod(rights)
@@ -173,14 +173,14 @@ def test_a_folder_that_others_fill_is_refused(tmp_path: Path, rights: int) -> No
 def test_a_folder_of_another_user_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Who could replace the history at any time."""
+    """A folder of another user is refused."""
     monkeypatch.setattr(os, "geteuid", lambda: tmp_path.stat().st_uid + 1)
     with pytest.raises(UsageError, match="belongs to another user"):
         private_folder(tmp_path)
 
 
 def test_a_history_behind_a_link_is_refused(tmp_path: Path) -> None:
-    """What it leads to is not touched."""
+    """A history behind a link is refused, and its target is unchanged."""
     elsewhere = tmp_path / "elsewhere"
     elsewhere.touch(mode=0o644)
     (tmp_path / "data").mkdir()

@@ -1,4 +1,4 @@
-"""Requests of absurd size: a sentence and a status below 500, and nothing on stderr."""
+"""Oversized requests: a status below 500, a sentence, and nothing on stderr."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from qnnmem.workbench.limits import MAX_HEADERS
 @pytest.mark.parametrize("digits", [19, 5000, 10_000])
 @pytest.mark.parametrize("tail", ["", "/shown", "/report", "/made/0"])
 def test_long_numbers_are_no_address(served: Served, digits: int, tail: str) -> None:
-    """Python converts at most 4,300 digits; SQLite holds 64 bits."""
+    """A result number over 18 digits gives 404."""
     answer = served.get(f"/api/results/{'1' * digits}{tail}")
     assert (answer.status, answer.said) == (404, "nothing was found at this address")
     assert served.get(f"/api/results/1/made/{'1' * digits}").status == 404
@@ -24,14 +24,14 @@ def test_long_numbers_are_no_address(served: Served, digits: int, tail: str) -> 
 
 
 def test_the_longest_number_is_a_result_that_is_gone(served: Served) -> None:
-    """It is looked up."""
+    """A number of 18 digits is looked up and reported as removed."""
     answer = served.get(f"/api/results/{'9' * 18}")
     assert (answer.status, answer.said) == (404, "this result was removed")
 
 
 @pytest.mark.parametrize("part", ["line", "header", "headers"])
 def test_the_head_of_a_request_is_bounded(served: Served, part: str) -> None:
-    """Sent at once or in pieces, a head above the limit is refused."""
+    """A request head over the limit is refused, at once or in pieces."""
     host = f"Host: 127.0.0.1:{served.port}\r\n"
 
     def head(size: int) -> bytes:
@@ -49,7 +49,7 @@ def test_the_head_of_a_request_is_bounded(served: Served, part: str) -> None:
 
 
 def test_a_body_after_its_head_is_whole(served: Served) -> None:
-    """What comes in the same bytes as the head is neither lost nor bounded like it."""
+    """A body that arrives with its head is complete and not limited like a head."""
     rows = "".join(f"b{number},0,2,64\n" for number in range(5000))
     body = f"id,lower,upper,size\n{rows}".encode()
     text = (
@@ -66,14 +66,14 @@ def test_a_body_after_its_head_is_whole(served: Served) -> None:
 def test_a_listener_that_goes_away_leaves_no_task(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """The event loop has nothing to log, now or at the end; stderr is where it would go."""
+    """A listener that disconnects leaves no task and no log message."""
     with serving(tmp_path) as served:
         for _ in range(3):
             with socket.create_connection(("127.0.0.1", served.port), timeout=300) as line:
                 host = f"Host: 127.0.0.1:{served.port}\r\n"
                 line.sendall(f"GET /api/events HTTP/1.1\r\n{host}\r\n".encode())
                 assert b" 200 " in line.recv(4096)
-                time.sleep(0.3)  # until it waits
+                time.sleep(0.3)  # until the server waits
         for _ in range(20):
             time.sleep(0.1)
             gc.collect()
