@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from qnnmem.htp.llm.plan import llm
     from qnnmem.ir import DType, Effect, FixedBuffer, Model, Op, Span, Tensor
     from qnnmem.loader import load
-    from qnnmem.lpai.tcm import TcmVerdict, judge_tcm
     from qnnmem.planner import (
         Buffer,
         Infeasible,
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
         plan,
         verify,
     )
+    from qnnmem.planner.tcm_pool import TcmVerdict, judge_tcm
     from qnnmem.provenance import Origin, Sourced
 
 __all__ = [
@@ -97,7 +97,7 @@ _HOMES = {
     "qnnmem.htp.llm.plan": ("llm",),
     "qnnmem.loader": ("load",),
     "qnnmem.lpai": ("lpai",),
-    "qnnmem.lpai.tcm": ("TcmVerdict", "judge_tcm"),
+    "qnnmem.planner.tcm_pool": ("TcmVerdict", "judge_tcm"),
     "qnnmem.planner": (
         "Buffer",
         "Infeasible",

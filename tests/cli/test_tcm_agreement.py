@@ -13,7 +13,8 @@ from command_line import run
 from onnx import helper
 
 from qnnmem.lpai.binary import unpack
-from qnnmem.lpai.tcm import TcmAlignment, TcmVerdict, judge_graphs
+from qnnmem.lpai.tcm import judge_graphs
+from qnnmem.planner.tcm_pool import TcmAlignment, TcmVerdict
 
 POOL = 2_035_712
 SIZES = {"one": 1_200_000, "two": 1_100_000}

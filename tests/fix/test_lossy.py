@@ -33,7 +33,7 @@ from qnnmem.fix.recipe import apply_recipe
 from qnnmem.fix.remedy import Change, FixCase, JudgedChange, self_contained
 from qnnmem.htp.compile_cache import from_builtins, to_builtins
 from qnnmem.loader.onnx import read_shaped
-from qnnmem.lpai.quantize import classify
+from qnnmem.lpai.quantize.precision import classify
 from qnnmem.planner import PoolOptions
 
 Array = numpy.ndarray[Any, Any]

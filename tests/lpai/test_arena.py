@@ -202,7 +202,7 @@ def test_the_place_of_a_tensor_in_scratch_is_its_own() -> None:
 def test_a_place_that_nobody_was_told_is_a_mistake() -> None:
     """An input buffer inside scratch without `Graph.view` is refused with X8."""
     client = Client("plain").ready()
-    offset = client.graph.compiled.places()["x"].offset
+    offset = client.graph.compiled.buffer_of["x"].offset
     tensors = client.tensors()
     tensors[0][0].client_buf = client.scratch.view[offset : offset + 128]
     assert code_of(client.graph.execute, *tensors) == (6004, "X8")

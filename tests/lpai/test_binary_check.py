@@ -372,7 +372,7 @@ def test_an_empty_tensor_needs_no_place() -> None:
         tensor(document, "x")["shape"] = [0, 4]
         graph(document)["buffers"].remove(buffer(document, "x"))
 
-    assert "x" not in unpack(with_change(change)).graphs[0].places()
+    assert "x" not in unpack(with_change(change)).graphs[0].buffer_of
 
 
 def test_too_many_tensors_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:

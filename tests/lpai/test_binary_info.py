@@ -49,7 +49,8 @@ def context(io: Io = Io.INSIDE, program: bytes = b"p") -> CompiledContext:
 
 def described(context: CompiledContext, file_bytes: int | None = None) -> Any:
     """Return the binary info of a context as JSON data."""
-    return json.loads(encode(binary_info(context, file_bytes)))
+    size = file_bytes or sum(map(len, pack(context)))
+    return json.loads(encode(binary_info(context, size)))
 
 
 def test_the_outer_part_is_the_vendors() -> None:
@@ -123,7 +124,7 @@ def test_our_part_has_pools_and_places(io: Io) -> None:
     """Pool sizes and tensor offsets are listed under qnnmem's key; shared constants count once."""
     given = context(io)
     ours = described(given)["qnnmem"]
-    graph, places = ours["graphs"][0], given.graphs[0].places()
+    graph, places = ours["graphs"][0], given.graphs[0].buffer_of
     pools = {"scratch", "persistent", "constants"} | ({"io"} if io is Io.OUTSIDE else set())
     assert set(graph["pools"]) == pools
     assert graph["pools"]["scratch"] == given.graphs[0].scratch_bytes
@@ -167,7 +168,7 @@ def test_the_schema_holds(io: Io, program: bytes) -> None:
     """The binary info fits its shipped schema, which refuses any extra key."""
     schema = load_schema("qnnmem.inspect/1")
     jsonschema.Draft202012Validator.check_schema(schema)
-    info = json.loads(encode(binary_info(context(io, program))))
+    info = json.loads(encode(binary_info(context(io, program), 1000)))
     jsonschema.validate(info, schema)
     info["qnnmem"]["graphs"][0]["extra"] = 1
     with pytest.raises(jsonschema.ValidationError, match="extra"):

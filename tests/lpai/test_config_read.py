@@ -61,7 +61,7 @@ def test_an_empty_pair_gives_every_default(tmp_path: Path) -> None:
     config = read_pair(tmp_path, {"lpai_backend": {}})
     assert config.lpai == LpaiConfig(file=tmp_path / "lpai.conf")
     assert config.context == ContextSettings()
-    assert (config.graphs, config.shared_library) == ((), "libQnnLpaiNetRunExtensions.so")
+    assert config.graphs == ()
 
 
 def test_every_setting_of_the_lpai_file_is_read(tmp_path: Path) -> None:

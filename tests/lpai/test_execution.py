@@ -18,7 +18,7 @@ from qnnmem.contract.rules import rules
 from qnnmem.errors import QnnError, UsageError
 from qnnmem.lpai.binary import pack
 from qnnmem.lpai.compiled import Quant
-from qnnmem.lpai.preparation import _handed_out, _placed_once
+from qnnmem.lpai.preparation import _copying_old_state, _placed_once
 from qnnmem.lpai.program.run import Parts
 from qnnmem.lpai.runtime.execution import GivenBuffers, UserBuffer
 from qnnmem.lpai.runtime.sanitizer import collisions
@@ -360,7 +360,7 @@ def shift_register(bench: Any) -> Any:
 
 
 @pytest.mark.parametrize("io", Io)
-def test_old_state_may_be_handed_on_and_handed_out(bench: Any, tmp_path: Path, io: Io) -> None:
+def test_old_state_may_become_a_state_or_an_output(bench: Any, tmp_path: Path, io: Io) -> None:
     """An old state that is also an output or another new state keeps its value."""
     states = (("h1", "n1"), ("h2", "n2"))
     prepared = bench.prepare(shift_register(bench), tmp_path, states=states, io=io)
@@ -532,7 +532,7 @@ def test_random_models_run_bit_for_bit(bench: Any) -> None:
         draft = Draft(bench, rng)
         proto = draft.proto()
         options = {"inplace": rng.random() < 0.6, "reorder": rng.random() < 0.3}
-        model = _handed_out(bench.ir(proto), draft.states)
+        model = _copying_old_state(bench.ir(proto), draft.states)
         io = rng.choice(list(Io))
         parts = bench.compile(proto, model, io=io, states=draft.states, **options)
         graph = replace(parts.graph, buffers=_placed_once(parts.graph.buffers))

@@ -18,8 +18,8 @@ from onnx import helper, numpy_helper
 
 import qnnmem
 from qnnmem.errors import FreeDimensions, LoadError, OutputError, QnnMemError
-from qnnmem.lpai.program.state import BLOCKING, LEFT, RIGHT, BufferWindow, Rewritten, rewrite_states
-from qnnmem.lpai.program.state_window import MAX_MODEL_BYTES
+from qnnmem.lpai.program.state import Rewritten, rewrite_states
+from qnnmem.lpai.program.state_window import BLOCKING, LEFT, MAX_MODEL_BYTES, RIGHT, BufferWindow
 from qnnmem.results.inspect import FrameWindow
 
 Array = NDArray[Any]

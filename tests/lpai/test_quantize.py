@@ -18,16 +18,10 @@ from qnnmem.ir import DType, Model
 from qnnmem.loader.onnx import executable
 from qnnmem.lpai import quantize
 from qnnmem.lpai.compiled import Quant
-from qnnmem.lpai.quantize import (
-    QuantizeResult,
-    classify,
-    encodings,
-    float_io,
-    float_tensors,
-    quantize_model,
-)
+from qnnmem.lpai.quantize import QuantizeResult, quantize_model
 from qnnmem.lpai.quantize.child import QuantizeAdvice
-from qnnmem.lpai.quantize.quantized_graph import ValueRange, range_of, replace_endless
+from qnnmem.lpai.quantize.precision import classify, float_io, float_tensors
+from qnnmem.lpai.quantize.quantized_graph import ValueRange, encodings, range_of, replace_endless
 from qnnmem.results.prepared import QuantizedGraph, TriedWidths
 
 STATE = [("h", "h_new")]

@@ -12,17 +12,10 @@ from qnnmem.errors import TcmFatal, UsageError
 from qnnmem.ir import DType, Model, Op, Tensor
 from qnnmem.lpai.compiled import CompiledContext, CompiledGraph
 from qnnmem.lpai.runtime.heap import BASE, TcmPool
-from qnnmem.lpai.tcm import (
-    TcmAlignment,
-    TcmVerdict,
-    judge,
-    judge_binary,
-    judge_graphs,
-    judge_plan,
-    judge_tcm,
-    request_of,
-)
+from qnnmem.lpai.tcm import judge_binary, judge_graphs, request_of
 from qnnmem.planner import PoolOptions, plan_model
+from qnnmem.planner.model_plan import judge_plan
+from qnnmem.planner.tcm_pool import TcmAlignment, TcmVerdict, judge, judge_tcm
 from qnnmem.provenance import Origin, Sourced
 from qnnmem.qnn.enums import MemType
 from qnnmem.targets import tcm_pool

@@ -7,7 +7,8 @@ import re
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qnnmem.lpai.tcm import DEFAULT_ALIGNMENT, TcmAccount, TcmRequest, TcmTensor, explain_tcm
+from qnnmem.lpai.tcm import DEFAULT_ALIGNMENT, TcmAccount, explain_tcm
+from qnnmem.planner.tcm_pool import TcmRequest, TcmTensor
 from qnnmem.targets import tcm_pool
 
 POOL = 2_035_712

@@ -7,7 +7,8 @@ import pytest
 from qnnmem.ir import DType, Model, Op, Tensor
 from qnnmem.lpai.compiled import CompiledContext, CompiledGraph
 from qnnmem.lpai.inspect import binary_info
-from qnnmem.lpai.tcm import explain_tcm, judge_tcm, request_of
+from qnnmem.lpai.tcm import explain_tcm, request_of
+from qnnmem.planner.tcm_pool import judge_tcm
 from qnnmem.report.tcm import shortage_lines, together, verdict_words
 from qnnmem.results.plan import TcmAnswer
 from qnnmem.units import Align, Bytes

@@ -100,7 +100,7 @@ class Allocation(Region):
     def __init__(
         self, storage: NDArray[Any], start: int, size: int, mem_type: MemType, name: str
     ) -> None:
-        self.block: int = storage.__array_interface__["data"][0]
+        self.block = array_address(storage)
         super().__init__(self.block + start, size)
         self._storage = weakref.ref(storage, lambda _: _gone.append(self))
         self._start = start
@@ -178,7 +178,7 @@ class ClientBuffer:
         self._root = _root_array(view)
         self._place = _place(self._root)
         self.size = self.array.size
-        self.address = self.array.__array_interface__["data"][0]
+        self.address = array_address(self.array)
         self.allocation = _allocation_of(memory, self.address, self.size)
 
     def watch(self) -> ClientBuffer:
@@ -302,7 +302,13 @@ def _root_array(memory: Any) -> Any:
 
 def _place(array: Any) -> tuple[int, int]:
     """Return the address and size of an array's bytes; (0, 0) if there is no array."""
-    return (0, 0) if array is None else (array.__array_interface__["data"][0], array.nbytes)
+    return (0, 0) if array is None else (array_address(array), array.nbytes)
+
+
+def array_address(array: NDArray[Any]) -> int:
+    """Return the address of an array's first byte."""
+    address: int = array.__array_interface__["data"][0]
+    return address
 
 
 def _holds_objects(memory: Any) -> bool:

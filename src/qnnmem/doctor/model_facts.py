@@ -288,8 +288,8 @@ def _of_plan(path: Path, options: CompileOptions | None) -> ModelFacts:
 
 def of_plan(plan: MemoryPlan) -> ModelFacts:
     """Return the facts that a memory plan for LPAI contains."""
-    from qnnmem.lpai.tcm import judge_plan
     from qnnmem.planner import Pool
+    from qnnmem.planner.model_plan import judge_plan
 
     parts = tuple(
         (pool.value, Sourced(plan.pool_bytes(pool), Origin.COMPUTED, _PLANNED)) for pool in Pool

@@ -5,7 +5,7 @@ The facts come from a context binary, or from a plan that `qnnmem plan` wrote as
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 
@@ -21,7 +21,7 @@ from qnnmem.lpai.profiles import power_of_two
 from qnnmem.planner import Io, Pool
 from qnnmem.results.plan import PlanResult, PlansResult
 from qnnmem.results.together import TogetherResult
-from qnnmem.text import quote
+from qnnmem.text import by_sizes, quote
 
 MAX_UINT32 = (1 << 32) - 1
 _LARGEST_PLAN = 256 << 20
@@ -83,23 +83,19 @@ def read_client_plan(path: Path) -> ClientPlan:
     """Return the facts for a C client from a context binary or a plan in JSON."""
     kind = kind_of_file(path)
     if kind.name == "lpai":
-        found = _of_binary(path)
+        plan = of_context(read_binary(path)[0], str(path))
     elif kind.name in ("json", "result"):
-        found = _of_json(path)
+        plan = _of_json(path)
     else:
         raise wrong_kind(path, kind, _WHY)
-    _check(path, found)
-    return found
+    _check(path, plan)
+    return plan
 
 
 def of_context(context: CompiledContext, source: str) -> ClientPlan:
     """Return the facts for a C client of a compiled context."""
     align = max((int(graph.align) for graph in context.graphs), default=1)
     return ClientPlan(source, context.producer, align, tuple(map(_graph, context.graphs)))
-
-
-def _of_binary(path: Path) -> ClientPlan:
-    return of_context(read_binary(path)[0], str(path))
 
 
 def _graph(graph: CompiledGraph) -> ClientGraph:
@@ -118,11 +114,11 @@ def _graph(graph: CompiledGraph) -> ClientGraph:
 
 def _tensor(graph: CompiledGraph, name: str) -> ClientTensor:
     tensor, buffer = graph.model.tensors[name], graph.buffer_of.get(name)
-    inside = buffer is not None and buffer.pool is Pool.SCRATCH and graph.io is Io.INSIDE
+    offset = None
+    if buffer is not None and buffer.pool is Pool.SCRATCH and graph.io is Io.INSIDE:
+        offset = int(buffer.offset)
     kind = data_type(tensor.dtype, name in graph.quants)
-    shape = "x".join(map(str, tensor.shape)) or "scalar"
-    offset = int(buffer.offset) if buffer is not None and inside else None
-    return ClientTensor(name, int(tensor.nbytes), offset, f"{kind.name} {shape}")
+    return ClientTensor(name, int(tensor.nbytes), offset, f"{kind.name} {by_sizes(tensor.shape)}")
 
 
 # --- A plan in JSON ------------------------------------------------------------------------------
@@ -137,24 +133,26 @@ def _of_json(path: Path) -> ClientPlan:
     try:
         plans, shared = _plans(path, data)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as exc:
-        raise LoadError(path, f"is an incomplete plan: {_said(exc)}", cure=_CURE) from exc
+        reason = "nested too deeply" if isinstance(exc, RecursionError) else str(exc)
+        what = f"is an incomplete plan: {reason.rstrip('.')[:160]}"
+        raise LoadError(path, what, cure=_CURE) from exc
     tools = {plan.tool for plan in plans}
     align = max(plan.align_bytes for plan in plans)
     return ClientPlan(str(path), min(tools), align, tuple(map(_planned, plans)), shared)
 
 
 def _plans(path: Path, data: bytes) -> tuple[tuple[PlanResult, ...], SharedScratch | None]:
-    name = msgspec.json.decode(data, type=_Schema).schema
-    if name == _TOGETHER:
+    schema = msgspec.json.decode(data, type=_Schema).schema
+    if schema == _TOGETHER:
         arranged = msgspec.json.decode(data, type=TogetherResult)
         return arranged.plans, _shared(path, arranged)
-    if name in (_PLAN, _PLANS):
-        found = msgspec.json.decode(data, type=PlanResult | PlansResult)
-        plans = found.plans if isinstance(found, PlansResult) else (found,)
+    if schema in (_PLAN, _PLANS):
+        result = msgspec.json.decode(data, type=PlanResult | PlansResult)
+        plans = result.plans if isinstance(result, PlansResult) else (result,)
         if plans:
             return plans, None
-    if name.startswith("qnnmem."):
-        raise LoadError(path, f"is {quote(name)}, not a plan", cure=_CURE)
+    if schema.startswith("qnnmem."):
+        raise LoadError(path, f"is {quote(schema)}, not a plan", cure=_CURE)
     raise LoadError(path, f"is {KINDS['json'].words}, {_WHY}", cure=_CURE)
 
 
@@ -164,14 +162,11 @@ def _shared(path: Path, arranged: TogetherResult) -> SharedScratch:
     offsets = tuple(model.scratch_offset for model in arranged.models)
     if not sizes or sizes != [plan.scratch_bytes for plan in arranged.plans]:
         raise LoadError(path, "arranges models for which it has no plan", cure=_CURE)
-    for at, size in zip(offsets, sizes, strict=True):
-        if at % arranged.align_bytes or at + size > min(arranged.scratch_bytes, MAX_UINT32):
-            raise LoadError(path, f"places a model at invalid offset {at:,} in scratch")
+    for offset, size in zip(offsets, sizes, strict=True):
+        is_inside = offset + size <= min(arranged.scratch_bytes, MAX_UINT32)
+        if offset % arranged.align_bytes or not is_inside:
+            raise LoadError(path, f"places a model at invalid offset {offset:,} in scratch")
     return SharedScratch(arranged.scratch_bytes, offsets, arranged.assumed)
-
-
-def _said(exc: BaseException) -> str:
-    return "nested too deeply" if isinstance(exc, RecursionError) else str(exc).rstrip(".")[:160]
 
 
 def _planned(plan: PlanResult) -> ClientGraph:
@@ -180,15 +175,14 @@ def _planned(plan: PlanResult) -> ClientGraph:
     buffers |= {buffer.name: buffer for buffer in plan.buffers}
 
     def tensors(names: Iterable[str]) -> tuple[ClientTensor, ...]:
-        held = ((name, buffers.get(name)) for name in names)
         return tuple(
             ClientTensor(
                 name,
                 0 if buffer.aliases else buffer.size_bytes,
                 buffer.offset_bytes if buffer.pool == "scratch" else None,
             )
-            for name, buffer in held
-            if buffer is not None and buffer.pool != "persistent"
+            for name in names
+            if (buffer := buffers.get(name)) is not None and buffer.pool != "persistent"
         )
 
     return ClientGraph(
@@ -209,23 +203,22 @@ def _check(path: Path, plan: ClientPlan) -> None:
     names = [graph.name for graph in plan.graphs]
     if len(names) > _MAX_GRAPHS:
         raise LoadError(path, f"has {len(names):,} graphs, over the limit of {_MAX_GRAPHS:,}")
-    twice = next((name for at, name in enumerate(names) if name in names[:at]), None)
+    twice = next((name for i, name in enumerate(names) if name in names[:i]), None)
     if twice is not None:
         raise LoadError(path, f"has two graphs with the name {quote(twice)}")
     for graph in plan.graphs:
-        for name, what in _named(graph):
-            if "\0" in name or (what == "graph" and not name):
-                raise LoadError(path, f"has a {what} {quote(name)}, a name that C cannot use")
-        sizes = (graph.scratch_bytes, graph.persistent_bytes)
-        tensors = (tensor.nbytes for tensor in (*graph.inputs, *graph.outputs))
-        largest = max(*sizes, *tensors, 0)
-        if largest > MAX_UINT32:
-            what = f"graph {quote(graph.name)} needs a buffer of {largest:,} bytes"
+        tensors = (*graph.inputs, *graph.outputs)
+        for name, kind in ((graph.name, "graph"), *((t.name, "tensor") for t in tensors)):
+            if "\0" in name or (kind == "graph" and not name):
+                raise LoadError(path, f"has a {kind} {quote(name)}, a name that C cannot use")
+        sizes = (graph.scratch_bytes, graph.persistent_bytes, *(t.nbytes for t in tensors))
+        if max(sizes) > MAX_UINT32:
+            what = f"graph {quote(graph.name)} needs a buffer of {max(sizes):,} bytes"
             raise UsageError(f"{what}; the LPAI structs store sizes in 32 bits")
-        _check_places(path, graph)
+        _check_offsets(path, graph)
 
 
-def _check_places(path: Path, graph: ClientGraph) -> None:
+def _check_offsets(path: Path, graph: ClientGraph) -> None:
     """Raise LoadError for offsets outside scratch or not aligned for LPAI."""
     try:
         power_of_two(f"the alignment of graph {quote(graph.name)}", graph.align)
@@ -240,8 +233,3 @@ def _check_places(path: Path, graph: ClientGraph) -> None:
             raise LoadError(path, f"{what} in scratch, past the end: {size}")
         if tensor.offset % graph.align:
             raise LoadError(path, f"{what} in scratch, which is not a multiple of {graph.align:,}")
-
-
-def _named(graph: ClientGraph) -> Iterator[tuple[str, str]]:
-    yield graph.name, "graph"
-    yield from ((tensor.name, "tensor") for tensor in (*graph.inputs, *graph.outputs))

@@ -12,12 +12,12 @@ from functools import cached_property
 from types import MappingProxyType
 
 from qnnmem.ir import Model
-from qnnmem.planner import Io, PlacedBuffer, Pool
+from qnnmem.planner import Io, PlacedBuffer
 from qnnmem.results.inspect import FrameWindow
 from qnnmem.units import Align, Bytes, Offset
 
-# Constants start on multiples of this, which suits every LPAI version known from public sources
-# (clients align the whole binary to 256).
+# Constants start at multiples of this number, which suits every LPAI version known from public
+# sources (clients align the whole binary to 256).
 CONSTANT_ALIGN = Align(256)
 
 
@@ -39,14 +39,6 @@ class Constant:
     offset: Offset  # within the constants of the binary
     size: Bytes
     folded: bool  # computed during preparation, an input of the program
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Pool and offset of a tensor."""
-
-    pool: Pool
-    offset: Offset
 
 
 @dataclass(frozen=True)
@@ -97,13 +89,9 @@ class CompiledGraph:
 
     @cached_property
     def buffer_of(self) -> Mapping[str, PlacedBuffer]:
-        """The buffer of each planned tensor: its own if it has one, otherwise a shared one."""
+        """The buffer of each planned tensor or view: its own if it has one, else a shared one."""
         shared = {name: buffer for buffer in self.buffers for name in buffer.aliases}
         return shared | {buffer.name: buffer for buffer in self.buffers}
-
-    def places(self) -> dict[str, Place]:
-        """Return the pool and offset of every planned tensor, including views."""
-        return {name: Place(b.pool, b.offset) for name, b in self.buffer_of.items()}
 
 
 @dataclass(frozen=True)

@@ -10,10 +10,11 @@ from collections.abc import Iterable
 from typing import Final
 
 from qnnmem.ir import DType
-from qnnmem.lpai.binary import MAJOR, MINOR, pack
-from qnnmem.lpai.compiled import CompiledContext, CompiledGraph, Place
-from qnnmem.lpai.tcm import TcmVerdict, judge_binary
+from qnnmem.lpai.binary import MAJOR, MINOR
+from qnnmem.lpai.compiled import CompiledContext, CompiledGraph
+from qnnmem.lpai.tcm import judge_binary
 from qnnmem.planner import Io, PlacedBuffer, Pool
+from qnnmem.planner.tcm_pool import TcmVerdict
 from qnnmem.qnn.enums import DataType, TensorType
 from qnnmem.qnn.tensor import SCALE_OFFSET, Quantization, TensorInfo
 from qnnmem.results.context import VendorBinaryInfo, VendorGraph, VendorGraphInfo
@@ -36,13 +37,11 @@ _PACKED = {DType.INT4: DataType.SFIXED_POINT_4, DType.UINT4: DataType.UFIXED_POI
 _QNN_TYPES = {(data.numpy_name, data.is_quantized): data for data in DataType if data.bits >= 8}
 
 
-def binary_info(context: CompiledContext, file_bytes: int | None = None) -> InspectDocument:
+def binary_info(context: CompiledContext, file_bytes: int) -> InspectDocument:
     """Return the description of a context, without the bytes of programs and constants.
 
-    `file_bytes` is the size of the context's binary; it is computed if not given.
+    `file_bytes` is the size of the context's binary.
     """
-    if file_bytes is None:
-        file_bytes = sum(len(piece) for piece in pack(context))
     tcm = judge_binary(context, file_bytes)
     info = VendorBinaryInfo(
         backend_id=_LPAI,
@@ -80,11 +79,11 @@ def data_type(dtype: DType, quantized: bool) -> DataType:
 def io_tensors(graph: CompiledGraph) -> tuple[tuple[TensorInfo, ...], tuple[TensorInfo, ...]]:
     """Return the inputs and the outputs of a graph, without state."""
 
-    def side(names: Iterable[str], kind: TensorType, first: int) -> tuple[TensorInfo, ...]:
-        return tuple(_tensor(graph, name, kind, at) for at, name in enumerate(names, first))
+    def infos(names: Iterable[str], kind: TensorType, first: int) -> tuple[TensorInfo, ...]:
+        return tuple(_tensor(graph, name, kind, number) for number, name in enumerate(names, first))
 
-    outputs = side(graph.outputs, TensorType.APP_READ, len(graph.inputs))
-    return side(graph.inputs, TensorType.APP_WRITE, 0), outputs
+    outputs = infos(graph.outputs, TensorType.APP_READ, len(graph.inputs))
+    return infos(graph.inputs, TensorType.APP_WRITE, 0), outputs
 
 
 def _tensor(graph: CompiledGraph, name: str, kind: TensorType, number: int) -> TensorInfo:
@@ -92,18 +91,16 @@ def _tensor(graph: CompiledGraph, name: str, kind: TensorType, number: int) -> T
     encoding = None
     if quant is not None:  # QNN adds its offset, ONNX subtracts its zero point
         encoding = Quantization(SCALE_OFFSET, (quant.scale,), (-quant.zero_point,))
-    kept = data_type(tensor.dtype, quant is not None)
-    return TensorInfo(number, name, kind, kept, tuple(tensor.shape), encoding)
+    dtype = data_type(tensor.dtype, quant is not None)
+    return TensorInfo(number, name, kind, dtype, tensor.shape, encoding)
 
 
 # --- The fields of qnnmem ------------------------------------------------------------------------
 
 
 def _inspected(graph: CompiledGraph, tcm: TcmVerdict | None) -> InspectedGraph:
-    places = graph.places()
-
     def rows(names: Iterable[str]) -> tuple[InspectedTensor, ...]:
-        return tuple(_tensor_row(graph, name, places.get(name)) for name in names)
+        return tuple(_tensor_row(graph, name) for name in names)
 
     return InspectedGraph(
         name=graph.name,
@@ -135,17 +132,18 @@ def _pools(graph: CompiledGraph) -> dict[str, int]:
     return pools | {"constants": sum(size for _, size in stored)}
 
 
-def _tensor_row(graph: CompiledGraph, name: str, place: Place | None) -> InspectedTensor:
+def _tensor_row(graph: CompiledGraph, name: str) -> InspectedTensor:
     tensor, quant = graph.model.tensors[name], graph.quants.get(name)
+    buffer = graph.buffer_of.get(name)
     return InspectedTensor(
         name=name,
         data_type=data_type(tensor.dtype, quant is not None).name,
-        shape=tuple(tensor.shape),
+        shape=tensor.shape,
         bytes=tensor.nbytes,
         scale=quant.scale if quant else None,
         zero_point=quant.zero_point if quant else None,
-        pool=place.pool.value if place else Pool.CONSTANTS.value,
-        offset=place.offset if place else None,
+        pool=buffer.pool.value if buffer else Pool.CONSTANTS.value,
+        offset=buffer.offset if buffer else None,
     )
 
 

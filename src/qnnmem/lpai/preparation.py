@@ -35,16 +35,17 @@ from qnnmem.errors import (
 from qnnmem.flags import flag_word
 from qnnmem.ir import Effect, Model
 from qnnmem.ir.lifetime import reordered
-from qnnmem.loader.onnx.inputs import InputValue
+from qnnmem.loader.onnx import FixedSizes
 from qnnmem.lpai.compiled import CONSTANT_ALIGN, CompiledContext, CompiledGraph, Constant, Quant
 from qnnmem.lpai.prepare_options import PrepareOptions, as_files, as_prepare_options
 from qnnmem.lpai.program.state_window import BufferWindow
-from qnnmem.lpai.quantize import classify, quantize_model
-from qnnmem.lpai.quantize.precision import Obstacle, find_control, find_obstacle
-from qnnmem.lpai.tcm import BinaryTcm, TcmVerdict
+from qnnmem.lpai.quantize import quantize_model
+from qnnmem.lpai.quantize.precision import Obstacle, classify, find_control, find_obstacle
+from qnnmem.lpai.tcm import BinaryTcm
 from qnnmem.planner import MemoryPlan, PlacedBuffer, PoolOptions, plan_model
 from qnnmem.planner.planned_file import search_missing_note
 from qnnmem.planner.problem_plan import Watcher
+from qnnmem.planner.tcm_pool import TcmVerdict
 from qnnmem.results.prepared import (
     LARGE_ERROR,
     PreparedBinary,
@@ -63,9 +64,11 @@ if TYPE_CHECKING:
 
 
 Say = Callable[[str], None]
+# By file format: the program that quantizes it, because qnnmem cannot.
+_QUANTIZERS = {"dlc": "the vendor's quantizer", "tflite": "TensorFlow's converter"}
 # Default time limits of the steps, in seconds.
 _READ_S, _QUANTIZE_S, _PLAN_S, _TRY_S = 60.0, 600.0, 10.0, 120.0
-# Extra time for reading files and starting processes: the limit itself is for planning.
+# Extra time for reading files and starting processes, as the limit itself is for planning.
 ROOM_S = 10.0
 
 
@@ -76,27 +79,26 @@ class ConstantBlock:
         self._block = bytearray()
         self._places: dict[tuple[int, bytes], Offset] = {}
 
-    def taken(self, graph: CompiledGraph, content: bytes) -> CompiledGraph:
+    def store(self, graph: CompiledGraph, content: bytes) -> CompiledGraph:
         """Add a graph's constants to the block; return the graph with its new offsets.
 
-        `content` consists of the bytes of the graph's constants and starts with the first one.
+        `content` holds the bytes of the graph's constants at their present offsets. A constant that
+        an earlier graph stored is not stored again.
         """
-        start = min((constant.offset for constant in graph.constants), default=Offset(0))
         view = memoryview(content)
-        found: dict[tuple[int, bytes], Offset] = {}
-        placed = []
+        added: dict[tuple[int, bytes], Offset] = {}
+        constants: list[Constant] = []
         for constant in graph.constants:
-            begin = constant.offset - start
-            own = view[begin : begin + constant.size]
+            own = view[constant.offset : constant.offset + constant.size]
             key = (len(own), hashlib.sha256(own).digest())
             offset = self._places.get(key)
             if offset is None:
-                offset = found[key] = self._appended(own)
-            placed.append(replace(constant, offset=offset))
-        self._places |= found  # of other graphs: within one graph the layout is that of its program
-        return replace(graph, constants=tuple[Constant, ...](placed))
+                offset = added[key] = self._append(own)
+            constants.append(replace(constant, offset=offset))
+        self._places |= added  # only now: equal constants of one graph stay separate
+        return replace(graph, constants=tuple(constants))
 
-    def _appended(self, content: memoryview) -> Offset:
+    def _append(self, content: memoryview) -> Offset:
         offset = Offset(round_up(len(self._block), CONSTANT_ALIGN))
         self._block.extend(bytes(offset - len(self._block)))
         self._block.extend(content)
@@ -215,7 +217,7 @@ def _prepare(
             say(f"planning {name}")
             graph, plan, constants = _compile(name, loaded, options, say, deadline, watch)
         warnings += _likely_states(plan.likely_states)
-        graphs.append(block.taken(graph, constants))
+        graphs.append(block.store(graph, constants))
         plans.append(plan)
     context = CompiledContext(
         tuple(graphs), options.hw_version, f"qnnmem {__version__}", block.view()
@@ -230,8 +232,8 @@ def _likely_states(pairs: Sequence[tuple[str, str]]) -> list[Words]:
         what = f"{len(settings)} pairs look like state; "
         return [(what, *spaced(settings), " keep them in persistent memory")]
     return [
-        (f"{old} and {new} look like state; ", kept, " keeps it in persistent memory")
-        for (old, new), kept in zip(pairs, settings, strict=True)
+        (f"{old} and {new} look like state; ", setting, " keeps it in persistent memory")
+        for (old, new), setting in zip(pairs, settings, strict=True)
     ]
 
 
@@ -252,61 +254,54 @@ def _load(
     from qnnmem.loader.onnx import read_with_graph
     from qnnmem.lpai.program.state import rewrite_states
 
-    dims, shapes = options.dims, options.shapes
-    made_constant: Mapping[str, InputValue] = {}
     say(f"reading {path.name}")
     (rewritten_to := folder / "state").mkdir()
-    made = rewrite_states(
+    rewritten = rewrite_states(
         path,
         rewritten_to,
         keep_rnn_state=options.rnn_state,
-        dims=dims,
-        shapes=shapes,
-        values=options.values,
         time_limit_s=deadline.left(_READ_S),
+        **options.sizes,
     )
-    states = (*options.states, *made.states)
-    source = made.path
-    warnings: tuple[Words, ...] = made.notes
+    states = (*options.states, *rewritten.states)
+    source, sizes = rewritten.path, options.sizes
+    warnings: tuple[Words, ...] = rewritten.notes
     error: QuantizedGraph | None = None
     if options.quantize is not None:
         source = folder / f"{path.stem}.onnx"
-        said, error = _quantize(made.path, source, states, options, say, deadline)
-        warnings += said
-        made_constant = options.values
-        options = replace(options, dims={}, values={})  # the quantized model contains them
+        quantize_notes, error = _quantize(rewritten.path, source, states, options, say, deadline)
+        warnings += quantize_notes
+        # The quantized model contains the other settings.
+        inner = {name: s for name, s in options.shapes.items() if name not in options.values}
+        sizes = FixedSizes(shapes=inner)
     try:
-        model, proto = read_with_graph(
-            source,
-            dims=options.dims,
-            shapes={name: shape for name, shape in shapes.items() if name not in made_constant},
-            values=options.values,
-            time_limit_s=deadline.left(_READ_S),
-        )
+        model, proto = read_with_graph(source, time_limit_s=deadline.left(_READ_S), **sizes)
     except LoadError as exc:
         if source.parent != folder:
             raise
-        raise _not_ours(path, source, exc, allow_float=options.allow_float) from exc
-    notes = (*made.notes, *model.notes, *(() if error is None else (error.sentence,)))
-    loaded = _Loaded(model, proto, source.parent, states, made.windows, notes, error)
+        raise _original_error(path, source, exc, allow_float=options.allow_float) from exc
+    notes = (*rewritten.notes, *model.notes, *(() if error is None else (error.sentence,)))
+    loaded = _Loaded(model, proto, source.parent, states, rewritten.windows, notes, error)
     _refuse_float(path, loaded, options)
     return loaded, warnings
 
 
-def _not_ours(path: Path, quantized: Path, error: LoadError, *, allow_float: bool) -> LoadError:
-    """Return an error that names the user's model if its quantized copy was refused."""
+def _original_error(
+    path: Path, quantized: Path, error: LoadError, *, allow_float: bool
+) -> LoadError:
+    """Return an error that names the user's model instead of its quantized copy."""
     import onnx
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # no stubs
 
     from qnnmem.loader.onnx.well_formed import sort_nodes
 
-    left = None
+    obstacle = None
     with suppress(DecodeError):
         model = onnx.load(quantized, load_external_data=False)
         sort_nodes(path, model.graph)  # the quantizer appends its nodes at the end
-        left = find_control(model)
-    if left is not None and not allow_float:
-        return LoadError(path, "cannot be prepared for LPAI", cure=left.words)
+        obstacle = find_control(model)
+    if obstacle is not None and not allow_float:
+        return LoadError(path, "cannot be prepared for LPAI", cure=obstacle.words)
     what = chain_words("cannot be prepared after quantization: ", error.what)
     return LoadError(path, what, cure=error.cure)
 
@@ -330,8 +325,8 @@ def _load_composed(
 
 def _refuse_rewriting(path: Path, options: PrepareOptions) -> None:
     if options.quantize is not None or options.rnn_state:
-        given = Setting("quantize" if options.quantize is not None else "rnn_state")
-        raise UsageError((given, " is for ONNX models"), where=path)
+        setting = Setting("quantize" if options.quantize is not None else "rnn_state")
+        raise UsageError((setting, " is for ONNX models"), where=path)
 
 
 def _load_tflite(path: Path, options: PrepareOptions, say: Say) -> _Loaded:
@@ -351,7 +346,7 @@ def _load_layout(path: Path, options: PrepareOptions) -> _Loaded:
     from qnnmem.loader import load
 
     _refuse_rewriting(path, options)
-    model = load(path, dims=options.dims, shapes=options.shapes, values=options.values)
+    model = load(path, **options.sizes)
     note = "layout only, without a program: memory calls can be tested, but nothing can be executed"
     loaded = _Loaded(model, None, None, options.states, (), (*model.notes, note))
     _refuse_float(path, loaded, options)
@@ -377,12 +372,10 @@ def _quantize(
         weight_bits=weight_bits,
         calibration=None if options.calibration is None else Path(options.calibration),
         seed=options.seed,
-        dims=options.dims,
-        shapes=options.shapes,
-        values=options.values,
         states=states,
         time_limit_s=deadline.left(_QUANTIZE_S),
         progress=say,
+        **options.sizes,
     )
     if result.worst_error is None:
         return result.notes, None
@@ -401,20 +394,18 @@ def _refuse_float(path: Path, loaded: _Loaded, options: PrepareOptions) -> None:
     if precision.is_quantized or options.allow_float:
         return
     # Names help to find the remaining float ops; if all ops are float, names are useless.
-    every = len(precision.float_ops) == precision.ops
-    ops = precision.sentence.partition(":")[0] if every else precision.sentence
+    all_float = len(precision.float_ops) == precision.ops
+    ops = precision.sentence.partition(":")[0] if all_float else precision.sentence
     what = f"LPAI runs only 8- and 16-bit models; {ops}"
-    if loaded.model.format == "dlc":
-        other = "quantize the model with the vendor's quantizer"
-        raise FloatModel(path, what, quantizable=False, obstacle=other)
-    if loaded.model.format == "tflite":
-        other = "quantize the model with TensorFlow's converter"
-        raise FloatModel(path, what, quantizable=False, obstacle=other)
+    quantizer = _QUANTIZERS.get(loaded.model.format)
+    if quantizer is not None:
+        cure = f"quantize the model with {quantizer}"
+        raise FloatModel(path, what, quantizable=False, obstacle=cure)
     if loaded.proto is None:
         raise FloatModel(path, what, quantizable=False)
     obstacle = None if options.quantize else find_obstacle(loaded.proto)
     obstacle = obstacle or find_control(loaded.proto)
-    if obstacle is not None and not obstacle.runs_at_desk:
+    if obstacle is not None and not obstacle.runs_unquantized:
         raise UsageError(what, where=path, cure=obstacle.words)
     if obstacle is None and options.quantize:
         obstacle = Obstacle("quantization does not change these ops")
@@ -431,18 +422,19 @@ def _compile(
     watch: Watcher | None,
 ) -> tuple[CompiledGraph, MemoryPlan, bytes]:
     """Return one graph, its plan, and its constants, whose offsets begin at 0."""
-    is_list = loaded.model.format == "csv"
-    pools = PoolOptions(
-        io=options.io,
-        align=options.align,
-        states=loaded.states,
-        inplace=options.inplace,
-        reorder=options.reorder and not loaded.windows,
-    )
-    model = _handed_out(_with_windows(loaded.model, loaded.windows), loaded.states)
+    pools = PoolOptions(align=options.align)  # a buffer list takes no other options
+    if loaded.model.format != "csv":
+        pools = PoolOptions(
+            io=options.io,
+            align=options.align,
+            states=loaded.states,
+            inplace=options.inplace,
+            reorder=options.reorder and not loaded.windows,
+        )
+    model = _copying_old_state(_with_windows(loaded.model, loaded.windows), loaded.states)
     plan = plan_model(
         model,
-        PoolOptions(align=options.align) if is_list else pools,
+        pools,
         time_limit=min(options.time_limit_s or _PLAN_S, deadline.left(_PLAN_S)),
         watch=watch,
     )
@@ -456,7 +448,7 @@ def _compile(
         io=plan.options.io,
         states=plan.options.states,
         windows=tuple(window.kept for window in loaded.windows),
-        quants={name: Quant(*stated) for name, stated in model.encodings.items()},
+        quants={name: Quant(*encoding) for name, encoding in model.encodings.items()},
         notes=loaded.notes,
         float_ops=len(classify(loaded.model).float_ops),
     )
@@ -467,7 +459,7 @@ def _compile(
     return graph, plan, constants
 
 
-def _handed_out(model: Model, states: Sequence[tuple[str, str]]) -> Model:
+def _copying_old_state(model: Model, states: Sequence[tuple[str, str]]) -> Model:
     """Return the model with outputs that copy the old state instead of sharing its memory.
 
     After an execution, the memory of the old state contains the new state.
@@ -480,12 +472,12 @@ def _handed_out(model: Model, states: Sequence[tuple[str, str]]) -> Model:
             f"the old state {quote(both)} is also an output, but its memory holds the new state "
             "when the output is read; let the model output a copy with another name"
         )
-    shown: set[str] = set()  # names of old state and its views
+    views = set(old)
     ops = []
     for op in model.ops:
-        if op.effect is Effect.VIEW and op.inputs[0] in old | shown:
+        if op.effect is Effect.VIEW and op.inputs[0] in views:
             if outputs.isdisjoint(op.outputs):
-                shown.add(op.outputs[0])
+                views.add(op.outputs[0])
             else:
                 op = replace(op, effect=Effect.COMPUTE)
         ops.append(op)
@@ -529,23 +521,23 @@ def _with_program(
 def _with_windows(model: Model, windows: Sequence[BufferWindow]) -> Model:
     """Return the model with its ops ordered so that a blocking window can stop an execution.
 
-    The ops that wait for no window come first, and among these, the ops that fill windows are last.
-    The next ops are those that wait only for these windows, and so on.
+    The ops that wait for no window come first; among them, the ops that fill windows come last.
+    Then come the ops that wait only for these windows, and so on.
     """
-    opens = {window.kept.new: window for window in windows if window.kept.blocking}
-    if not opens:
+    blocking = {window.kept.new: window for window in windows if window.kept.blocking}
+    if not blocking:
         return model
     level_of: dict[str, int] = {}  # by tensor: the number of consecutive windows that it waits for
-    held: dict[str, int] = {}  # state that must wait although no tensor dependency shows it
+    gated: dict[str, int] = {}  # state that must wait although no tensor dependency shows it
     levels = []
     for op in model.ops:
         level = max((level_of.get(name, 0) for name in op.inputs), default=0)
-        level = max(level, *(held.get(name, 0) for name in op.outputs), 0)
-        fills = [opens[name] for name in op.outputs if name in opens]
-        levels.append((level, bool(fills)))
-        level_of.update(dict.fromkeys(op.outputs, level + bool(fills)))
-        for window in fills:
-            held.update(dict.fromkeys(window.gated, level + 1))
+        level = max(level, *(gated.get(name, 0) for name in op.outputs), 0)
+        filled = [blocking[name] for name in op.outputs if name in blocking]
+        levels.append((level, bool(filled)))
+        level_of.update(dict.fromkeys(op.outputs, level + bool(filled)))
+        for window in filled:
+            gated.update(dict.fromkeys(window.gated, level + 1))
     return reordered(model, sorted(range(len(levels)), key=levels.__getitem__))
 
 
@@ -555,8 +547,8 @@ def prepared_binary(
     path: str,
     file_bytes: int,
     *,
-    notes: Sequence[str] = (),
-    next_steps: Sequence[str] = (),
+    notes: Sequence[str],
+    next_steps: Sequence[str],
 ) -> PreparedBinary:
     """Return the result of preparing the binary at `path`; `notes` are about the request."""
     context = prepared.context
@@ -573,9 +565,9 @@ def prepared_binary(
 
 def all_notes(prepared: Prepared, notes: Sequence[str]) -> list[str]:
     """Return the notes about the request, followed by those about models and missing packages."""
-    found = [*notes, *(join_words(note, flag_word) for note in prepared.notes)]
+    known = [*notes, *(join_words(note, flag_word) for note in prepared.notes)]
     missing = any(plan.search_missing for plan in prepared.plans)
-    return [*found, search_missing_note()] if missing else found
+    return [*known, search_missing_note()] if missing else known
 
 
 def _graph(

@@ -11,7 +11,8 @@ from typing import Any, Literal
 from qnnmem.arguments import expect, expect_items, expect_mapping
 from qnnmem.errors import Setting, UsageError
 from qnnmem.loader import as_dims, as_shapes
-from qnnmem.loader.onnx.inputs import Fixed, InputValue, settings_of
+from qnnmem.loader.onnx import FixedSizes
+from qnnmem.loader.onnx.inputs import InputValue
 from qnnmem.planner.pools import LayoutChoices
 from qnnmem.text import quote
 from qnnmem.units import Size, as_align
@@ -62,9 +63,9 @@ class PrepareOptions(LayoutChoices):
         expect(limit, (int, float, NoneType), "time_limit_s must be a number of seconds")
 
     @property
-    def fixed(self) -> tuple[Setting, ...]:
-        """The settings that fix open dimensions and input values of the model."""
-        return settings_of(Fixed(self.dims, self.shapes, self.values))
+    def sizes(self) -> FixedSizes:
+        """The options that fix open dimensions and input values of the model."""
+        return {"dims": self.dims, "shapes": self.shapes, "values": self.values}
 
 
 def as_files(files: object) -> Mapping[str, Path | str]:
@@ -76,20 +77,20 @@ def as_files(files: object) -> Mapping[str, Path | str]:
         files = {Path(file).stem: file for file in several}
         if len(files) < len(several):
             raise UsageError("two files have the same name; set a different graph name for each")
-    found = expect_mapping(files, what)
-    expect_items(found.values(), (Path, str), what)
-    if not found:
+    models = expect_mapping(files, what)
+    expect_items(models.values(), (Path, str), what)
+    if not models:
         raise UsageError("pass at least one model to prepare")
-    return found
+    return models
 
 
-def as_prepare_options(given: PrepareOptions | Mapping[str, Any] | None) -> PrepareOptions:
+def as_prepare_options(options: PrepareOptions | Mapping[str, Any] | None) -> PrepareOptions:
     """Return options; a mapping sets some of them, and the others have their defaults."""
-    if given is None or isinstance(given, PrepareOptions):
-        return given or PrepareOptions()
-    known = [one.name for one in fields(PrepareOptions)]
+    if options is None or isinstance(options, PrepareOptions):
+        return options or PrepareOptions()
+    known = [field.name for field in fields(PrepareOptions)]
     what = "options must be PrepareOptions or a mapping from its field names to values"
-    for name in expect_mapping(given, what):
+    for name in expect_mapping(options, what):
         if name not in known:
             raise UsageError(f"{quote(name)} is not an option; the options are {', '.join(known)}")
-    return PrepareOptions(**given)
+    return PrepareOptions(**options)

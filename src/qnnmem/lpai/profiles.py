@@ -9,7 +9,7 @@ import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
-from functools import cache
+from functools import cache, partial
 from importlib.resources import files
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -154,38 +154,31 @@ def power_of_two(name: str, value: Any) -> int:
 
     The error message calls the value `name`.
     """
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    if not whole or not 1 <= value <= _MAX_ALIGNMENT or value & (value - 1):
+    if not _is_whole(value) or not 1 <= value <= _MAX_ALIGNMENT or value & (value - 1):
         raise UsageError(f"{name} must be a power of two up to {_MAX_ALIGNMENT}, not {value!r:.40}")
     return int(value)
 
 
 def _cores(name: str, value: Any) -> int:
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    if not whole or not 1 <= value <= _MAX_CORES:
+    if not _is_whole(value) or not 1 <= value <= _MAX_CORES:
         raise UsageError(f"{name} must be a number from 1 to {_MAX_CORES}, not {value!r:.40}")
     return int(value)
 
 
 def _microseconds(name: str, value: Any) -> int | None:
-    whole = isinstance(value, int) and not isinstance(value, bool)
-    if value is not None and not (whole and value > 0):
+    if value is not None and not (_is_whole(value) and value > 0):
         raise UsageError(f"{name} must be a number of microseconds or None, not {value!r:.40}")
     return None if value is None else int(value)
 
 
-def _mem_types(name: str, value: Any) -> tuple[MemType, ...]:
-    return tuple(_member(name, MemType, item) for item in _items(name, value))
+def _is_whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _register_types(name: str, value: Any) -> tuple[MemRegisterType, ...]:
-    return tuple(_member(name, MemRegisterType, item) for item in _items(name, value))
-
-
-def _items(name: str, value: Any) -> list[Any]:
+def _members(name: str, value: Any, kind: type[_Kind]) -> tuple[_Kind, ...]:
     if isinstance(value, str) or not isinstance(value, Iterable):
         raise UsageError(f"{name} must be a list of types, not {value!r:.40}")
-    return list(value)
+    return tuple(_member(name, kind, item) for item in value)
 
 
 def _member(name: str, kind: type[_Kind], item: Any) -> _Kind:
@@ -199,8 +192,8 @@ def _member(name: str, kind: type[_Kind], item: Any) -> _Kind:
 _CHECKS: dict[str, Callable[[str, Any], Any]] = {
     "start_alignment": power_of_two,
     "size_alignment": power_of_two,
-    "mem_types": _mem_types,
-    "register_types": _register_types,
+    "mem_types": partial(_members, kind=MemType),
+    "register_types": partial(_members, kind=MemRegisterType),
     "require_persistent_binary": _flag,
     "client_brings_pools": _flag,
     "island_allowed": _flag,

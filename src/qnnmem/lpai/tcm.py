@@ -13,36 +13,17 @@ from itertools import combinations
 
 from qnnmem.lpai.compiled import CompiledContext, CompiledGraph
 from qnnmem.lpai.profiles import ALIGNMENTS
-from qnnmem.planner.model_plan import judge_plan
 from qnnmem.planner.tcm_pool import (
     BINARY,
     TcmAlignment,
     TcmRequest,
-    TcmRow,
     TcmTensor,
     TcmVerdict,
     judge,
-    judge_tcm,
     request_tcm,
 )
 from qnnmem.text import quote
 
-__all__ = [
-    "BINARY",
-    "BinaryTcm",
-    "TcmAlignment",
-    "TcmRequest",
-    "TcmRow",
-    "TcmTensor",
-    "TcmVerdict",
-    "judge",
-    "judge_binaries",
-    "judge_binary",
-    "judge_graphs",
-    "judge_plan",
-    "judge_tcm",
-    "request_of",
-]
 DEFAULT_ALIGNMENT = TcmAlignment(*ALIGNMENTS["default"])
 
 _Change = Callable[[TcmRequest], Iterator[tuple[str, TcmRequest]]]
@@ -157,7 +138,7 @@ def _changes(request: TcmRequest) -> tuple[TcmChange, ...]:
 
     If no single change is sufficient, the smallest sufficient combination comes first.
     """
-    changed = [found for kind in _KINDS for found in kind(request)]
+    changed = [change for kind in _KINDS for change in kind(request)]
     singles = [_saving(what, request, new) for what, new in changed]
     singles += _smaller_binary("", request, request)
     singles.sort(key=lambda change: not change.sufficient)  # stable: otherwise in the order above
@@ -214,49 +195,50 @@ def _narrower(request: TcmRequest) -> Iterator[tuple[str, TcmRequest]]:
     for bits in (16, 8):
         if any(tensor.bits > bits for tensor in request.tensors):
             tensors = tuple(
-                _at(tensor, bits) if tensor.bits > bits else tensor for tensor in request.tensors
+                replace(tensor, size=-(-tensor.size * bits // tensor.bits), bits=bits)
+                if tensor.bits > bits
+                else tensor
+                for tensor in request.tensors
             )
             yield f"inputs and outputs of {bits}-bit elements", replace(request, tensors=tensors)
 
 
-def _at(tensor: TcmTensor, bits: int) -> TcmTensor:
-    return replace(tensor, size=-(-tensor.size * bits // tensor.bits), bits=bits)
-
-
-def _without(request: TcmRequest) -> Iterator[tuple[str, TcmRequest]]:
+def _fewer_tensors(request: TcmRequest) -> Iterator[tuple[str, TcmRequest]]:
     """Yield changes that drop an output or an input, each with the changed request.
 
-    The dropped tensor is the smallest one whose removal is sufficient, otherwise the largest.
+    The dropped tensor is the smallest one whose removal is sufficient; if there is none, the
+    largest one.
     """
     for kind in ("output", "input"):
         # Each graph needs an input and an output.
         spare = [t for group in _groups(request, kind) if len(group) > 1 for t in group]
         if spare:
             chosen = _least(request, [[tensor] for tensor in spare])
-            yield f"the model without {chosen[0].label}", _less(request, chosen)
+            yield f"the model without {chosen[0].label}", _without(request, chosen)
 
 
 def _fewer_graphs(request: TcmRequest) -> Iterator[tuple[str, TcmRequest]]:
     """Yield the change that drops a graph, with the changed request.
 
-    The dropped graph is the smallest one whose removal is sufficient, otherwise the largest.
+    The dropped graph is the smallest one whose removal is sufficient; if there is none, the largest
+    one.
     """
     graphs = list(dict.fromkeys(tensor.graph for tensor in request.tensors))
     if len(graphs) > 1:
         chosen = _least(request, [[t for t in request.tensors if t.graph == g] for g in graphs])
-        yield f"a run without graph {quote(chosen[0].graph)}", _less(request, chosen)
+        yield f"a run without graph {quote(chosen[0].graph)}", _without(request, chosen)
 
 
 def _least(request: TcmRequest, choices: list[list[TcmTensor]]) -> list[TcmTensor]:
     """Return the smallest group without which the request fits; if none, the largest group."""
     ordered = sorted(choices, key=lambda tensors: sum(tensor.size for tensor in tensors))
-    found = bisect_left(ordered, True, key=lambda tensors: _fits(_less(request, tensors)))
-    return ordered[min(found, len(ordered) - 1)]
+    first = bisect_left(ordered, True, key=lambda tensors: _fits(_without(request, tensors)))
+    return ordered[min(first, len(ordered) - 1)]
 
 
-def _less(request: TcmRequest, gone: Sequence[TcmTensor]) -> TcmRequest:
-    names = {id(tensor) for tensor in gone}
-    return replace(request, tensors=tuple(t for t in request.tensors if id(t) not in names))
+def _without(request: TcmRequest, dropped: Sequence[TcmTensor]) -> TcmRequest:
+    ids = {id(tensor) for tensor in dropped}  # equal tensors are separate allocations
+    return replace(request, tensors=tuple(t for t in request.tensors if id(t) not in ids))
 
 
 def _joined(request: TcmRequest) -> Iterator[tuple[str, TcmRequest]]:
@@ -269,7 +251,7 @@ def _joined(request: TcmRequest) -> Iterator[tuple[str, TcmRequest]]:
         small = sorted(group, key=lambda tensor: tensor.size)[: excess + 1]
         if len(small) > excess:
             of = f" of {quote(group[0].graph)}" if group[0].graph else ""
-            rest = _less(request, small).tensors
+            rest = _without(request, small).tensors
             what = f"the {len(small)} smallest {group[0].kind}s{of} joined into one"
             yield what, replace(request, tensors=(*rest, _join(small)))
     each = " of each graph" if len(groups) > 2 else ""
@@ -279,11 +261,11 @@ def _joined(request: TcmRequest) -> Iterator[tuple[str, TcmRequest]]:
 
 def _groups(request: TcmRequest, kind: str) -> list[list[TcmTensor]]:
     """Return the tensors of one kind, grouped by graph."""
-    found: dict[str, list[TcmTensor]] = {}
+    groups: dict[str, list[TcmTensor]] = {}
     for tensor in request.tensors:
         if tensor.kind == kind:
-            found.setdefault(tensor.graph, []).append(tensor)
-    return list(found.values())
+            groups.setdefault(tensor.graph, []).append(tensor)
+    return list(groups.values())
 
 
 def _join(tensors: Sequence[TcmTensor]) -> TcmTensor:
@@ -292,4 +274,4 @@ def _join(tensors: Sequence[TcmTensor]) -> TcmTensor:
     return TcmTensor("joined", size, first.kind, graph=first.graph)
 
 
-_KINDS: tuple[_Change, ...] = (_fewer_graphs, _narrower, _without, _joined)
+_KINDS: tuple[_Change, ...] = (_fewer_graphs, _narrower, _fewer_tensors, _joined)

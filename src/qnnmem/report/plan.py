@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 from pathlib import PurePath
 
 from qnnmem.flags import flag, flag_word, with_flags
-from qnnmem.lpai.tcm import BINARY, TcmVerdict
 from qnnmem.planner import Io, Pool
 from qnnmem.planner.model_plan import alike, pool_sizes
 from qnnmem.planner.planned_file import PlannedFile, PlanRow, Remedy
 from qnnmem.planner.pools import TCM
+from qnnmem.planner.tcm_pool import BINARY, TcmVerdict
 from qnnmem.report.plan_picture import SHOWN_AT_PEAK, letter_map, peak_lines, percent
 from qnnmem.report.shell import file_word, next_line, output_words
 from qnnmem.report.table import ANSWERS, table_lines

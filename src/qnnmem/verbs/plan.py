@@ -162,7 +162,7 @@ def _as_qnn(path: Path, options: PlanFileOptions, listener: ProgressListener) ->
 def _report(
     plan: MemoryPlan, request: PlanRequest, seconds: float, tcm: Bytes | None, graph: str
 ) -> PlannedFile:
-    from qnnmem.lpai.tcm import judge_plan
+    from qnnmem.planner.model_plan import judge_plan
     from qnnmem.planner.planned_file import PlannedFile
     from qnnmem.provenance import Origin, Sourced
 
@@ -185,7 +185,7 @@ def _with_remedies(
     """Return the report with remedies for the pools that are too large."""
     import dataclasses
 
-    from qnnmem.lpai.tcm import judge_plan
+    from qnnmem.planner.model_plan import judge_plan
     from qnnmem.planner.planned_file import Shortage, find_remedies, shortages
     from qnnmem.planner.pools import TCM
 

@@ -80,7 +80,7 @@ class BinarySections(NamedTuple):
 def assemble(
     meta: bytes, programs: Sequence[bytes], constants: memoryview
 ) -> Iterator[bytes | memoryview]:
-    """Yield the contents of the binary piece by piece."""
+    """Yield the content of the binary piece by piece."""
     kinds = [(META, 0), *((PROGRAM, index) for index in range(len(programs))), (CONSTANTS, 0)]
     bodies: list[bytes | memoryview] = [meta, *programs, constants]
     header_size = HEADER_SIZE + SECTION_SIZE * len(bodies)
@@ -114,7 +114,8 @@ def take_apart(file: memoryview) -> BinarySections:
     end = HEADER_SIZE + SECTION_SIZE * len(table)
     bodies = []
     for section in table:
-        _check_padding(file, end, section)
+        if any(file[end : section.offset]):
+            raise Damaged(f"the padding before the {section.name} is not zero")
         end = section.offset + section.size
         body = file[section.offset : end]
         if zlib.crc32(body) != section.crc:
@@ -175,11 +176,6 @@ def _follow(
         raise Damaged(f"the last section ends at byte {end:,}, but the file ends at {file_size:,}")
 
 
-def _check_padding(file: memoryview, start: int, section: Section) -> None:
-    if any(file[start : section.offset]):
-        raise Damaged(f"the padding before the {section.name} is not zero")
-
-
 def pack(context: CompiledContext) -> Iterator[bytes | memoryview]:
     """Return the pieces of a binary; raise UsageError if it could not be read back.
 
@@ -216,21 +212,23 @@ def unpack(buffer: ReadableBuffer, malformed: int = CREATE_FROM_BINARY) -> Compi
     file = _flat(memoryview(buffer)).toreadonly()
     call = _CALLS.get(malformed, _CREATE)
     if bytes(file[: len(MAGIC)]) != MAGIC:
-        seems, cure = guess_kind(file)
-        raise _refusal(malformed, "B1", seems, call, cure)
+        sentence, cure = _foreign_file(file)
+        raise _refusal(malformed, "B1", sentence, call, cure)
     try:
         sections = take_apart(file)
         programs = tuple(bytes(program) for program in sections.programs)
-        found = decode(bytes(sections.meta), programs)
-        check(found, len(sections.constants))
+        description = decode(bytes(sections.meta), programs)
+        check(description, len(sections.constants))
     except Damaged as exc:
-        raise _refusal(malformed, "B1", _about(exc), call) from exc
+        sentence = f"in the description of the context binary, {exc}" if exc.path else str(exc)
+        raise _refusal(malformed, "B1", sentence, call) from exc
     except WrongVersion as exc:
         raise _refusal(BINARY_VERSION, "R19", f"the context binary {exc}") from exc
-    if not _PRODUCER.fullmatch(found.producer):
-        sentence = f"the context binary was made by {quote(found.producer)}, not by qnnmem"
+    producer = description.producer
+    if not _PRODUCER.fullmatch(producer):
+        sentence = f"the context binary was made by {quote(producer)}, not by qnnmem"
         raise _refusal(BINARY_VERSION, "R19", sentence)
-    return CompiledContext(found.graphs, found.hw_version, found.producer, sections.constants)
+    return CompiledContext(description.graphs, description.hw_version, producer, sections.constants)
 
 
 def read_binary(path: Path) -> tuple[CompiledContext, int]:
@@ -264,10 +262,10 @@ def map_file(path: Path | str) -> memoryview:
 
 def check_device(context: CompiledContext, hw_version: str, *, strict: bool = False) -> None:
     """Raise QnnError for a context made for newer hardware; with `strict`, for older too."""
-    made, device = _age(context.hw_version), _age(hw_version)
-    if made <= device and not (strict and made < device):
+    target, device = _age(context.hw_version), _age(hw_version)
+    if target <= device and not (strict and target < device):
         return
-    code = BINARY_CONFIGURATION if made > device else BINARY_SUBOPTIMAL
+    code = BINARY_CONFIGURATION if target > device else BINARY_SUBOPTIMAL
     versions = f"for LPAI {context.hw_version}, but the device is {hw_version}"
     cure = f"prepare the model for {hw_version}"
     raise _refusal(code, "R19", f"the context binary was made {versions}", cure=cure)
@@ -290,10 +288,6 @@ def _flat(view: memoryview) -> memoryview:
     return view.cast("B")
 
 
-def _about(exc: Damaged) -> str:
-    return f"in the description of the context binary, {exc}" if exc.path else str(exc)
-
-
 def _refusal(code: int, rule: str, sentence: str, call: str = _CREATE, cure: str = "") -> QnnError:
     return qnn_error(code, finding(rule, sentence, call=call, buffer="context binary", cure=cure))
 
@@ -305,20 +299,17 @@ _CHANGED = "a qnnmem context binary that a text-mode transfer has damaged (line 
 _CURE = "qnnmem reads only its own format, written by 'qnnmem prepare MODEL -o model.bin'"
 
 
-def guess_kind(file: memoryview) -> tuple[str, str]:
-    """Return a clause that names the likely file type, and a clause with the remedy."""
+def _foreign_file(file: memoryview) -> tuple[str, str]:
+    """Return a sentence that names the likely file type, and the cure."""
     head = bytes(file[:_HEAD])
     if not head:
         return "the context binary is empty", _CURE
-    seems, cure = _kind(head)
-    but = f", but looks like {seems}" if seems else ""
-    return f"the file is not a qnnmem context binary{but}", cure
-
-
-def _kind(head: bytes) -> tuple[str, str]:
-    kind = kind_of_bytes(head)
+    kind, cure = kind_of_bytes(head), _CURE
     if kind.name == "binary":
-        return ("a context binary of Qualcomm's SDK" if _SDK_BUILD.search(head) else ""), _CURE
-    if kind.name == "lpai":
-        return _CHANGED, _CURE
-    return kind.words, f"{kind.readers}; {_CURE}"
+        words = "a context binary of Qualcomm's SDK" if _SDK_BUILD.search(head) else ""
+    elif kind.name == "lpai":
+        words = _CHANGED
+    else:
+        words, cure = kind.words, f"{kind.readers}; {_CURE}"
+    but = f", but looks like {words}" if words else ""
+    return f"the file is not a qnnmem context binary{but}", cure

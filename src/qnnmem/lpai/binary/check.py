@@ -7,7 +7,7 @@ live buffers are not checked: a wrong plan must be loadable, so that its faults 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from qnnmem.errors import Damaged
 from qnnmem.ir import Model, Tensor
@@ -29,9 +29,8 @@ def check(description: Description, constants_bytes: int) -> None:
         shown = quote(description.hw_version)
         raise Damaged(f"is {shown}; it must be a hardware version such as v6", "hw_version")
     if not 0 < len(description.graphs) <= MAX_GRAPHS:
-        raise Damaged(
-            (f"has {len(description.graphs):,} entries; allowed: 1 to {MAX_GRAPHS}"), "graphs"
-        )
+        fault = f"has {len(description.graphs):,} entries; allowed: 1 to {MAX_GRAPHS}"
+        raise Damaged(fault, "graphs")
     _unique((graph.name for graph in description.graphs), "graphs")
     tensors = sum(_count_tensors(graph.model) for graph in description.graphs)
     if tensors > MAX_TENSORS:
@@ -56,7 +55,7 @@ def _check_graph(graph: CompiledGraph, constants_bytes: int) -> None:
     _check_places(graph)
     _check_states(graph)
     _check_windows(graph)
-    _known(graph.quants, graph.model.tensors, ".quants")
+    _visible(graph.quants, (graph.model.tensors,), ".quants")
     _check_constants(graph.constants, constants_bytes)
 
 
@@ -78,7 +77,7 @@ def _check_model(model: Model, around: Scope) -> None:
     _unique((name for op in model.ops for name in op.outputs), ".ops")  # each is written once
     for number, op in enumerate(model.ops):
         _visible(op.inputs, scope, f".ops[{number}].inputs")
-        _known(op.outputs, model.tensors, f".ops[{number}].outputs")
+        _visible(op.outputs, (model.tensors,), f".ops[{number}].outputs")
         for place, body in enumerate(op.bodies):
             try:
                 _check_model(body, scope)
@@ -87,15 +86,9 @@ def _check_model(model: Model, around: Scope) -> None:
 
 
 def _visible(names: Iterable[str], scope: Scope, where: str) -> None:
-    """Raise Damaged unless each name is a tensor of the model or of an outer model."""
+    """Raise Damaged unless each name is a tensor of one of the models in `scope`."""
     for name in names:
         if not any(name in tensors for tensors in scope):
-            raise Damaged(f"names {quote(name)}, which is not a tensor", where)
-
-
-def _known(names: Iterable[str], known: Collection[str], where: str) -> None:
-    for name in names:
-        if name not in known:
             raise Damaged(f"names {quote(name)}, which is not a tensor", where)
 
 
@@ -147,14 +140,11 @@ def _check_places(graph: CompiledGraph) -> None:
             sizes[name] = buffer.size
     for name in _planned(graph.model):
         tensor = graph.model.tensors.get(name)
-        if name not in sizes and (
-            tensor is None or tensor.nbytes
-        ):  # an empty tensor needs no place
+        is_empty = tensor is not None and not tensor.nbytes  # an empty tensor needs no buffer
+        if name not in sizes and not is_empty:
             raise Damaged(f"do not include {quote(name)}", ".buffers")
     for name, size in sizes.items():
-        tensor = graph.model.tensors.get(
-            name
-        )  # None: memory of a body, which only the plan contains
+        tensor = graph.model.tensors.get(name)  # None: memory of a body, which has no tensor here
         if tensor is not None and tensor.nbytes > size:
             need = f"{quote(name)}, which needs {tensor.nbytes:,}"
             raise Damaged(f"reserve {size:,} bytes for {need}", ".buffers")
@@ -180,14 +170,12 @@ def _check_states(graph: CompiledGraph) -> None:
     for number, (old, new) in enumerate(graph.states):
         where = f".states[{number}]"
         if old not in inputs or new not in outputs:
-            raise Damaged(
-                (f"({quote(old)}, {quote(new)}) is not a pair of an input and an output"), where
-            )
+            fault = f"({quote(old)}, {quote(new)}) is not a pair of an input and an output"
+            raise Damaged(fault, where)
         a, b = model.tensors[old], model.tensors[new]
         if (a.dtype, a.shape) != (b.dtype, b.shape):
-            raise Damaged(
-                (f"pairs {quote(old)} with {quote(new)}, which has another type or shape"), where
-            )
+            fault = f"pairs {quote(old)} with {quote(new)}, which has another type or shape"
+            raise Damaged(fault, where)
 
 
 def _check_windows(graph: CompiledGraph) -> None:

@@ -58,12 +58,9 @@ class Row(Generic[T]):
         if value.keys() != self._reads.keys():
             missing = sorted(self._reads.keys() - value.keys())
             extra = sorted(value.keys() - self._reads.keys())
-            fault = (
-                f"lacks {quote(missing[0])}"
-                if missing
-                else (f"has an unknown key {quote(extra[0])}")
-            )
-            raise Damaged(fault)
+            if missing:
+                raise Damaged(f"lacks {quote(missing[0])}")
+            raise Damaged(f"has an unknown key {quote(extra[0])}")
         return self._make(**{key: self._value(key, value[key]) for key in self._reads})
 
     def _value(self, key: str, value: Any) -> Any:
@@ -107,29 +104,29 @@ def word(kind: type[E]) -> Read[E]:
     words = {member.value: member for member in kind}
 
     def read(value: Any) -> E:
-        found = words.get(value) if type(value) is str else None
-        if found is None:
+        member = words.get(value) if type(value) is str else None
+        if member is None:
             raise Damaged(f"is {_shown(value)}; it must be one of {', '.join(words)}")
-        return found
+        return member
 
     return read
 
 
-def listing(read: Read[T], most: int | None = None) -> Read[tuple[T, ...]]:
+def listing(read: Read[T], limit: int | None = None) -> Read[tuple[T, ...]]:
     """Return a reader of lists, whose elements are read by `read`."""
 
     def read_all(value: Any) -> tuple[T, ...]:
         if type(value) is not list:
             raise Damaged(f"is {_shown(value)} instead of a list")
-        if most is not None and len(value) > most:
-            raise Damaged(f"has {len(value):,} entries, over the limit of {most:,}")
-        found: list[T] = []
+        if limit is not None and len(value) > limit:
+            raise Damaged(f"has {len(value):,} entries, over the limit of {limit:,}")
+        elements: list[T] = []
         try:
             for element in value:
-                found.append(read(element))
+                elements.append(read(element))
         except Damaged as exc:
-            raise exc.inside(f"[{len(found)}]") from None
-        return tuple(found)
+            raise exc.inside(f"[{len(elements)}]") from None
+        return tuple(elements)
 
     return read_all
 
@@ -138,10 +135,10 @@ def pair(read: Read[T]) -> Read[tuple[T, T]]:
     """Return a reader of lists with exactly two elements."""
 
     def read_two(value: Any) -> tuple[T, T]:
-        found = listing(read, 2)(value)
-        if len(found) != 2:
+        elements = listing(read, 2)(value)
+        if len(elements) != 2:
             raise Damaged("must have two entries")
-        return found[0], found[1]
+        return elements[0], elements[1]
 
     return read_two
 
@@ -152,9 +149,9 @@ def optional(read: Read[T]) -> Read[T | None]:
 
 
 def _shown(value: Any) -> str:
-    if value is None or isinstance(value, bool):
-        return {None: "null", True: "true", False: "false"}[value]
-    return str(value) if isinstance(value, float) else quote(value)
+    if value is None or isinstance(value, bool | float):
+        return json.dumps(value)
+    return quote(value)
 
 
 class Description(NamedTuple):
@@ -181,7 +178,7 @@ def encode(context: CompiledContext) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    """Convert a value that `json` cannot encode to one that it can."""
+    """Convert a value that `json` cannot encode into one that it can."""
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, Span):
@@ -238,10 +235,10 @@ def _parse(data: bytes) -> Any:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    values = dict(pairs)
+    if len(values) != len(pairs):
         raise Damaged("description has an object with the same key twice")
-    return found
+    return values
 
 
 def _no_constant(name: str) -> float:
@@ -325,10 +322,10 @@ _quant = Row(
 
 
 def _by_name(rows: Sequence[tuple[str, T]]) -> dict[str, T]:
-    found = dict(rows)
-    if len(found) != len(rows):
+    values = dict(rows)
+    if len(values) != len(rows):
         raise Damaged("name the same tensor twice")
-    return found
+    return values
 
 
 def _tensors(value: Any) -> dict[str, Tensor]:

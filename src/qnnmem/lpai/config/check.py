@@ -6,9 +6,10 @@ with `--config_file`, is checked together with the LPAI file that it names.
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partialmethod
 from itertools import islice
 from pathlib import Path, PurePosixPath
@@ -67,15 +68,15 @@ def check_value(key: Key, node: JsonNode) -> ValueFault | None:
         return fault
     parser, allocator = MEM_TYPE_MESSAGES
     outcome = f'the run logs "{parser}", then "{allocator}", and initialisation fails'
-    return ValueFault(fault.check, f"{fault.sentence}; {outcome}", fault.cure)
+    return replace(fault, sentence=f"{fault.sentence}; {outcome}")
 
 
 def _type_fault(key: Key, node: JsonNode) -> ValueFault | None:
     number_fits = key.kind is JsonKind.NUMBER and node.kind is JsonKind.WHOLE
     if node.kind is key.kind or number_fits:
         return None
-    shown = show(node)
-    return ValueFault("wrong-type", f"{shown} is not {key.kind.value}", _type_cure(key, node))
+    sentence = f"{show(node)} is not {key.kind.value}"
+    return ValueFault("wrong-type", sentence, _type_cure(key, node))
 
 
 def _type_cure(key: Key, node: JsonNode) -> str:
@@ -85,7 +86,7 @@ def _type_cure(key: Key, node: JsonNode) -> str:
         return f"write {'true' if node.value else 'false'}"
     if key.values:
         return f"write one of {_listed(key.values)}"
-    default = "" if key.default is None else f", e.g. {_json(key.default)}"
+    default = "" if key.default is None else f", e.g. {json.dumps(key.default)}"
     return f"write {key.kind.value}{default}"
 
 
@@ -113,9 +114,10 @@ def _value_fault(key: Key, node: JsonNode) -> ValueFault | None:
 
 def _value_cure(key: Key, node: JsonNode) -> str:
     near = nearest(str(node.value), key.values)
-    wish = f"write {_json(near)}, or " if near else "write "
+    if near is None:
+        return f"write one of {_listed(key.values)}"
     others = [value for value in key.values if value != near]
-    return f"{wish}{'' if near else 'one of '}{_listed(others)}"
+    return f"write {json.dumps(near)}, or {_listed(others)}"
 
 
 def _item_fault(key: Key, node: JsonNode) -> ValueFault | None:
@@ -135,14 +137,8 @@ def show(node: JsonNode) -> str:
     return node.kind.value if node.value is None else quote(node.value)
 
 
-def _listed(values: tuple[str, ...] | list[str]) -> str:
-    return " or ".join(_json(value) for value in values)
-
-
-def _json(value: object) -> str:
-    import json
-
-    return json.dumps(value)
+def _listed(values: Iterable[str]) -> str:
+    return " or ".join(map(json.dumps, values))
 
 
 def setting(root: JsonNode, path: str) -> str | int | float | bool | None:
@@ -173,7 +169,7 @@ def _likeness(name: str, kind: FileKind) -> int:
 
 
 def is_htp_library(name: str) -> bool:
-    """Return True if the name of a library is that of the HTP extension."""
+    """Return whether a library name is that of the HTP extension."""
     return "htp" in name.lower().replace("\\", "/").rpartition("/")[2]
 
 
@@ -202,16 +198,17 @@ class Finder:
 
 def check_keys(document: Document, find: Finder) -> list[ConfigFinding]:
     """Return findings about the syntax and every key, at most a hundred."""
-    found = [
+    findings = [
         find.error(issue.at, "", "not-json", issue.sentence, issue.cure)
         for issue in islice(document.issues, MAX_FINDINGS)
     ]
     if find.kind in (FileKind.TOOL, FileKind.LPAI):
-        found += islice(_section(document.root, "", "", find), MAX_FINDINGS + 1 - len(found))
-    if len(found) > MAX_FINDINGS:
+        keys = _section(document.root, "", "", find)
+        findings += islice(keys, MAX_FINDINGS + 1 - len(findings))
+    if len(findings) > MAX_FINDINGS:
         text = f"the list ends after {MAX_FINDINGS} findings"
-        found[MAX_FINDINGS:] = [find.error(None, "", "too-many", text, "correct these first")]
-    return found
+        findings[MAX_FINDINGS:] = [find.error(None, "", "too-many", text, "correct these first")]
+    return findings
 
 
 def _section(node: JsonNode, section: str, shown: str, find: Finder) -> Iterator[ConfigFinding]:
@@ -246,7 +243,7 @@ def _value(key: Key, node: JsonNode, shown: str, find: Finder) -> Iterator[Confi
 def _unknown_key(
     member: JsonMember, known: dict[str, Key], path: str, find: Finder
 ) -> ConfigFinding:
-    """Return the finding for a key that this section does not have; it might be misplaced."""
+    """Return the finding for a key that does not exist in this section."""
     home = next((key for key in BY_PATH.values() if key.name == member.name), None)
     if home is not None:
         where = home.section or "the top-level object"
@@ -257,11 +254,11 @@ def _unknown_key(
     near = nearest(member.name, list(known))
     if near is not None:
         return find.warning(member.at, path, "unknown-key", text, f"did you mean {near}?")
-    return find.warning(member.at, path, "unknown-key", text, _far_cure(member.name, known))
+    return find.warning(member.at, path, "unknown-key", text, _key_cure(member.name, known))
 
 
-def _far_cure(name: str, known: dict[str, Key]) -> str:
-    """Return a suggestion: a similar key of any section, or the keys of this section."""
+def _key_cure(name: str, known: dict[str, Key]) -> str:
+    """Return advice that names a similar key of any section, or the keys of this section."""
     by_name = {key.name: key for key in BY_PATH.values()}
     near = nearest(name, list(by_name))
     if near is not None:
@@ -361,7 +358,7 @@ def _graph_names(root: JsonNode, find: Finder) -> Iterator[ConfigFinding]:
 
 
 def check_pair(tool: Document, lpai: JsonNode, find: Finder) -> Iterator[ConfigFinding]:
-    """Yield findings about settings of a tool file that contradict its LPAI file."""
+    """Yield findings about settings in a tool file that contradict its LPAI file."""
     direct = setting(lpai, _TARGET) == "adsp" and not _only_prepares(lpai)
     if direct and setting(tool.root, _PERSISTENT) is False:
         text = (
@@ -375,7 +372,7 @@ def check_pair(tool: Document, lpai: JsonNode, find: Finder) -> Iterator[ConfigF
 
 
 def _only_prepares(lpai: JsonNode) -> bool:
-    """Return True if the file has only settings for the offline generator and none for a run."""
+    """Return whether a file has settings for the offline generator but none for a run."""
     return lpai.find("lpai_graph.prepare") is not None and lpai.find(_EXECUTE) is None
 
 
@@ -399,9 +396,9 @@ def locate(text: str, tool_file: Path) -> Located | None:
     tool file. A path of the device, e.g. `/data/x.conf`, also matches `x.conf` in both folders.
     Raise Damaged if the file is outside both folders.
     """
-    found = config_file(tool_file, text)
-    if found is not None:
-        return Located(found)
+    named = config_file(tool_file, text)
+    if named is not None:
+        return Located(named)
     name = PurePosixPath(text).name
     beside = config_file(tool_file, name) if name and text.startswith("/") else None
     return None if beside is None else Located(beside, in_place_of=True)
@@ -449,8 +446,8 @@ class _Run:
         if kind is FileKind.UNKNOWN and by is not None and not document.root.members:
             kind = FileKind.LPAI  # `{}` means all defaults
         self.files.append(CheckedFile(str(path), kind.value, by))
-        found = list(self._findings(document, kind, Finder(str(path), kind)))
-        self.findings += sorted(found, key=_rank)
+        findings = self._findings(document, kind, Finder(str(path), kind))
+        self.findings += sorted(findings, key=_rank)
         return document, kind
 
     def _findings(
@@ -487,31 +484,27 @@ class _Run:
         if _is_for_htp(document):
             return  # already reported, and the HTP's own file is not checked here
         try:
-            found = locate(node.value, document.path)
+            file = locate(node.value, document.path)
         except Damaged as exc:
             cure = "move the file into the folder of this file, or a subfolder"
             yield find.error(node.at, _POINTER, "outside-folder", str(exc), cure)
             return
-        if found is None:
+        if file is None:
             text = f"{quote(node.value)} is neither next to this file nor in the current folder"
             cure = "correct the path, or write both files again with qnnmem config"
             yield find.error(node.at, _POINTER, "missing-file", text, cure)
             return
-        if found.in_place_of:
+        if file.in_place_of:
             text = f"{quote(node.value)} is not on this machine"
-            cure = f"{plain_or_quoted(str(found.path))} is checked instead"
+            cure = f"{plain_or_quoted(str(file.path))} is checked instead"
             yield find.note(node.at, _POINTER, "other-place", text, cure)
-        yield from self._pointed(document, found, find)
-
-    def _pointed(self, document: Document, found: Located, find: Finder) -> Iterator[ConfigFinding]:
-        node = document.root.find(_POINTER)
-        pointed = self.check(found.path, document.path)
-        if pointed is not None and pointed[1] is FileKind.LPAI:
-            yield from check_pair(document, pointed[0].root, find)
-        elif node is not None and (pointed is not None or _same(found.path, document.path)):
-            kind = FileKind.TOOL if pointed is None else pointed[1]
+        checked = self.check(file.path, document.path)
+        if checked is not None and checked[1] is FileKind.LPAI:
+            yield from check_pair(document, checked[0].root, find)
+        elif checked is not None or _identity(file.path) == _identity(document.path):
+            kind = FileKind.TOOL if checked is None else checked[1]
             what = "of an unknown type" if kind is FileKind.UNKNOWN else f"a {kind.value}"
-            text = f"{quote(str(node.value))} is {what}, but an LPAI file is needed"
+            text = f"{quote(node.value)} is {what}, but an LPAI file is needed"
             cure = "set the path to the file with lpai_backend and lpai_graph"
             yield find.error(node.at, _POINTER, "wrong-file", text, cure)
 
@@ -531,7 +524,3 @@ def _identity(path: Path) -> Path:
         return path.resolve()
     except (OSError, RuntimeError, ValueError):  # a loop of links, a NUL byte
         return path
-
-
-def _same(path: Path, other: Path) -> bool:
-    return _identity(path) == _identity(other)

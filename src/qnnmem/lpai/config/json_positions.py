@@ -123,7 +123,8 @@ def read_strictly(path: Path) -> Document:
     The tools accept no comments either.
     """
     document = read_document(path)
-    for issue in document.issues:
+    if document.issues:
+        issue = document.issues[0]
         raise LoadError(path, f"line {issue.at.line}: {issue.sentence}; {issue.cure}")
     return document
 
@@ -175,15 +176,12 @@ class _Reader:
         if not self.peek():
             self.fail("the file contains only white space")
         if self.peek() != "{":
-            what = self._anything() if self.peek() in '["' else "this"
-            self.fail(f"a config file is one JSON object in braces, not {what}", 0)
+            kind = {"[": "a list", '"': "a string"}.get(self.peek(), "this")
+            self.fail(f"a config file is one JSON object in braces, not {kind}", 0)
         root = self.value(1)
         if self.peek():
             self.fail("text follows the end of the object; a brace might be closed too early")
         return root
-
-    def _anything(self) -> str:
-        return "a list" if self.peek() == "[" else "a string"
 
     def value(self, depth: int) -> JsonNode:
         if depth > MAX_DEPTH:
@@ -199,25 +197,25 @@ class _Reader:
         return self.scalar(at)
 
     def members(self, depth: int) -> tuple[JsonMember, ...]:
-        found: list[JsonMember] = []
+        members: list[JsonMember] = []
         opened = self.spot
         self.spot += 1
-        while self.more("}", opened, bool(found)):
+        while self.more("}", opened, bool(members)):
             spot = self.spot
             name = self.name()
             if self.peek() != ":":
                 self.fail(self.ended(opened) or f"a colon is missing after {quote(name)}")
             self.spot += 1
-            found.append(JsonMember(name, self.place(spot), self.value(depth + 1)))
-        return tuple(found)
+            members.append(JsonMember(name, self.place(spot), self.value(depth + 1)))
+        return tuple(members)
 
     def items(self, depth: int) -> tuple[JsonNode, ...]:
-        found: list[JsonNode] = []
+        items: list[JsonNode] = []
         opened = self.spot
         self.spot += 1
-        while self.more("]", opened, bool(found)):
-            found.append(self.value(depth + 1))
-        return tuple(found)
+        while self.more("]", opened, bool(items)):
+            items.append(self.value(depth + 1))
+        return tuple(items)
 
     def more(self, closing: str, opened: int, started: bool) -> bool:
         """Skip a comma or the closing bracket; return whether another entry follows."""
@@ -254,7 +252,7 @@ class _Reader:
         word = _WORD.match(self.text, self.spot)
         if word is not None:
             self.fail(f"the key {quote(word[0])} needs double quotes")
-        return self.fail(self.odd("a key in double quotes"))
+        return self.fail(self.unexpected("a key in double quotes"))
 
     def string(self) -> str:
         match = _STRING.match(self.text, self.spot)
@@ -273,7 +271,7 @@ class _Reader:
             return JsonNode(JsonKind.FLAG, at, text == "true")
         number = _NUMBER.fullmatch(text)
         if number is None:
-            self.fail(_no_value(text) if text else self.odd("a value"))
+            self.fail(_word_fault(text) if text else self.unexpected("a value"))
         if len(text) > _MAX_NUMBER:
             self.fail(f"a number with {len(text)} characters is too long")
         self.spot += len(text)
@@ -281,18 +279,20 @@ class _Reader:
             return JsonNode(JsonKind.NUMBER, at, float(text))
         return JsonNode(JsonKind.WHOLE, at, int(text))
 
-    def odd(self, wanted: str) -> str:
-        found = self.text[self.spot : self.spot + 1]
-        if found == "":
+    def unexpected(self, wanted: str) -> str:
+        """Return an error message about the next character, which does not begin `wanted`."""
+        character = self.text[self.spot : self.spot + 1]
+        if character == "":
             return f"the file ends where {wanted} is expected"
-        if found == "'":
+        if character == "'":
             return "a string is in single quotes; JSON uses double quotes"
         if self.text.startswith("/*", self.spot):
             return "a comment is never closed"
-        return f"{quote(found)} is found where {wanted} is expected"
+        return f"{quote(character)} is found where {wanted} is expected"
 
 
-def _no_value(word: str) -> str:
+def _word_fault(word: str) -> str:
+    """Return an error message about a word that is not a JSON value."""
     if word in _FOREIGN:
         return f"{word} is written {_FOREIGN[word]} in JSON"
     if word.lstrip("+-").lower() in ("nan", "inf", "infinity"):

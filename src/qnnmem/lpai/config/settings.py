@@ -78,7 +78,6 @@ class RunConfig:
     lpai: LpaiConfig = field(default_factory=LpaiConfig)
     context: ContextSettings = field(default_factory=ContextSettings)
     graphs: tuple[GraphSettings, ...] = ()
-    shared_library: str | None = None
     file: Path | None = None
     note: str = ""  # set if another file was read in place of the named one
 
@@ -103,7 +102,6 @@ def read_run_config(path: Path) -> RunConfig:
         lpai,
         _settings(document, "context_configs", ContextSettings),
         _graphs(document),
-        None if library is None else str(library),
         path,
         note,
     )
@@ -132,22 +130,22 @@ def _pointed(tool: Document) -> tuple[LpaiConfig, str]:
     if named is None:
         return LpaiConfig(), ""
     try:
-        found = locate(str(named), tool.path)
+        file = locate(str(named), tool.path)
     except Damaged as exc:
         what = f"its backend_extensions.config_file_path {exc}"
         raise LoadError(tool.path, what) from exc
-    if found is None:
+    if file is None:
         raise LoadError(
             tool.path,
             f"its backend_extensions.config_file_path {quote(named)} is neither next to it "
             "nor in the current folder",
         )
-    document = read_strictly(found.path)
+    document = read_strictly(file.path)
     kind = classify(document.root)
     if kind is not FileKind.LPAI and document.root.members:
-        raise LoadError(found.path, "is not an LPAI file, but the tool file names it as one")
-    place = f"{plain_or_quoted(str(found.path))} is read instead"
-    note = f"{quote(named)} is not on this machine: {place}" if found.in_place_of else ""
+        raise LoadError(file.path, "is not an LPAI file, but the tool file names it as one")
+    place = f"{plain_or_quoted(str(file.path))} is read instead"
+    note = f"{quote(named)} is not on this machine: {place}" if file.in_place_of else ""
     return _lpai(document), note
 
 
@@ -173,15 +171,15 @@ def _graphs(document: Document) -> tuple[GraphSettings, ...]:
 
 
 def _graph(document: Document, entry: JsonNode) -> GraphSettings:
-    found = {}
+    values = {}
     for name in ("graph_name", "graph_priority"):
         member = entry.get(name)
         if member is not None:
             _refuse_fault(document, BY_PATH[f"graph_configs[].{name}"], member.node)
-            found[name] = str(member.node.value)
-    if "graph_name" not in found:
+            values[name] = str(member.node.value)
+    if "graph_name" not in values:
         raise LoadError(document.path, f"line {entry.at.line}: this entry has no graph_name")
-    return GraphSettings(**found)
+    return GraphSettings(**values)
 
 
 def _settings(document: Document, section: str, form: type[_T]) -> _T:
@@ -271,22 +269,18 @@ def _lpai_values(config: LpaiConfig) -> dict[str, Any]:
     graph: dict[str, Any] = {}
     if config.prepare.exclude_io:
         graph["prepare"] = {"exclude_io": True}
-    graph["execute"] = _execute_values(config.execute, config.target_env)
-    backend = {"target_env": config.target_env, "enable_hw_ver": config.hw_version}
-    return {"lpai_backend": backend, "lpai_graph": graph}
-
-
-def _execute_values(execute: ExecuteSettings, target: str) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    execute = config.execute
+    graph["execute"] = {
         "fps": execute.fps,
         "ftrt_ratio": execute.ftrt_ratio,
         "client_type": execute.client_type,
         "affinity": execute.affinity,
         "core_selection": execute.core_selection,
     }
-    if target == "adsp":  # only direct mode has this key
-        found["mem_type"] = execute.mem_type
-    return found
+    if config.target_env == "adsp":  # only direct mode has this key
+        graph["execute"]["mem_type"] = execute.mem_type
+    backend = {"target_env": config.target_env, "enable_hw_ver": config.hw_version}
+    return {"lpai_backend": backend, "lpai_graph": graph}
 
 
 def run_command(config: LpaiConfig, tool_file: str) -> str:

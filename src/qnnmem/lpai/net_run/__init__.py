@@ -28,7 +28,7 @@ from qnnmem.finding import Finding
 from qnnmem.lpai.binary import BINARY_VERSION, CREATE_FROM_BINARY, map_file, unpack
 from qnnmem.lpai.compiled import CompiledGraph
 from qnnmem.lpai.config.settings import RunConfig, read_run_config
-from qnnmem.lpai.net_run.device import DeviceSettings, Executed, cut, enabled_graphs
+from qnnmem.lpai.net_run.device import DeviceSettings, Executed, enabled_graphs, split_bytes
 from qnnmem.lpai.net_run.device_child import DeviceChild, RunLimits
 from qnnmem.lpai.net_run.files import (
     InputList,
@@ -44,10 +44,11 @@ from qnnmem.lpai.net_run.log import CODE, PROFILE_NAME, ApiTimes, Console, Line
 from qnnmem.lpai.net_run.options import SKIP, RunOptions, check_backend, platform
 from qnnmem.lpai.runtime.graph import EARLY_TERMINATION, SUCCESS
 from qnnmem.lpai.runtime.queue import DEFAULT_DEPTH
-from qnnmem.lpai.tcm import TcmAccount, TcmAlignment, explain_tcm, request_of
+from qnnmem.lpai.tcm import TcmAccount, explain_tcm, request_of
+from qnnmem.planner.tcm_pool import TcmAlignment
 from qnnmem.qnn.codes import qnn_error
 from qnnmem.qnn.enums import LogLevel
-from qnnmem.text import quote
+from qnnmem.text import counted, quote
 from qnnmem.units import format_size
 
 if TYPE_CHECKING:
@@ -84,7 +85,7 @@ class Job:
 
         names = tuple(dict.fromkeys(self.compiled.outputs))
         sizes = [self.compiled.model.tensors[name].nbytes for name in names]
-        parts = (numpy.frombuffer(part, numpy.uint8) for part in cut(content, sizes))
+        parts = (numpy.frombuffer(part, numpy.uint8) for part in split_bytes(content, sizes))
         return dict(zip(names, parts, strict=True))
 
     def _input(self, name: str, path: Path) -> memoryview:
@@ -119,7 +120,7 @@ def make_jobs(
 def native_inputs(
     graphs: Sequence[CompiledGraph], options: RunOptions
 ) -> Mapping[str, frozenset[str]]:
-    """Return, for each graph, the inputs whose files contain the tensor's own type, not float32."""
+    """Return for each graph the inputs whose files contain the tensor's own type, not float32."""
     if options.native_inputs:
         return {graph.name: frozenset(graph.inputs) for graph in graphs}
     return native_tensors(options.native_names, {graph.name: graph.inputs for graph in graphs})
@@ -145,9 +146,8 @@ def _warn_of_float(graph: CompiledGraph, warn: Line) -> None:
 def _wrong_count(graphs: Sequence[CompiledGraph], lists: int) -> str:
     names = ", ".join(quote(graph.name) for graph in graphs[:8])
     return (
-        f"--input_list has {lists} list{'' if lists == 1 else 's'} for {len(graphs)} "
-        f"graph{'' if len(graphs) == 1 else 's'} ({names}); pass one for each, separated "
-        f"by commas, {SKIP} for a graph to skip"
+        f"--input_list has {counted(lists, 'list')} for {counted(len(graphs), 'graph')} ({names}); "
+        f"pass one for each, separated by commas, {SKIP} for a graph to skip"
     )
 
 
@@ -186,9 +186,11 @@ def schedule(
 class Loop:
     """Executes a finalized graph for each inference of a schedule."""
 
-    def __init__(self, device: DeviceChild, job: Job, progress: Callable[[Tally], None]) -> None:
-        self._device, self._job, self._progress = device, job, progress
-        self.tally = Tally()
+    def __init__(
+        self, device: DeviceChild, job: Job, tally: Tally, progress: Callable[[Tally], None]
+    ) -> None:
+        self._device, self._job = device, job
+        self._tally, self._progress = tally, progress
 
     def one_by_one(self, inferences: Iterator[tuple[int, Files]]) -> None:
         """Execute the inferences one after the other."""
@@ -223,20 +225,17 @@ class Loop:
             take()
 
     def _finish(self, number: int, done: Executed) -> None:
-        self.tally.executions += 1
+        self._tally.executions += 1
         if done.code == EARLY_TERMINATION:
-            self.tally.early += 1
+            self._tally.early += 1
         elif done.code == SUCCESS:
-            self.tally.completed += 1
+            self._tally.completed += 1
             self._job.writer.write(number, self._job.outputs(done.outputs))
-        else:
-            self._raise(done.code)
-        self._progress(self.tally)
-
-    def _raise(self, code: int) -> None:
-        """Raise the error of a queued execution, with the last finding as the reason."""
-        findings = self._device.findings
-        raise qnn_error(code, findings[-1] if findings else finding("B1", "an execution failed"))
+        else:  # a queued execution failed: the last finding is the reason
+            findings = self._device.findings
+            reason = findings[-1] if findings else finding("B1", "an execution failed")
+            raise qnn_error(done.code, reason)
+        self._progress(self._tally)
 
 
 class FileCount(NamedTuple):
@@ -338,11 +337,11 @@ class _Run:
                 failure = self._use(device)
             except TcmFatal as exc:  # on the device nothing more would be written
                 self._console.log(LogLevel.ERROR, str(exc))
-                found = _others(device, None)
-                return RunReport(exc, found, self._tally, self._tcm_account(), "", self._files())
+                findings = _other_findings(device, None)
+                return RunReport(exc, findings, self._tally, self._tcm_account(), "", self._files())
         self._write_profile()
-        found, tcm = _others(device, failure), self._shortage(failure)
-        report = RunReport(failure, found, self._tally, tcm, device.cure, self._files())
+        findings, tcm = _other_findings(device, failure), self._shortage(failure)
+        report = RunReport(failure, findings, self._tally, tcm, device.cure, self._files())
         if self._options.direct and report.passes:
             self._console.say("[INFO] [Qnn Runtime] NonRPC net-run SUCCESS")
         return report
@@ -412,8 +411,7 @@ class _Run:
         if source is None:
             return
         native = native_inputs(graphs, self._options)
-        made = make_inputs(source, graphs, native, self._tree, force=force)
-        self._lists, self._made_files = made.lists, made.files
+        self._lists, self._made_files = make_inputs(source, graphs, native, self._tree, force=force)
         self._announce()
 
     def _sets(self, job: Job) -> int:
@@ -439,8 +437,7 @@ class _Run:
 
     def _execute_job(self, device: DeviceChild, job: Job) -> None:
         options, name = self._options, job.compiled.name
-        loop = Loop(device, job, self._show_progress)
-        loop.tally = self._tally
+        loop = Loop(device, job, self._tally, self._show_progress)
         inferences = schedule(job.lines, options.num_inferences, options.duration_s)
         try:
             if options.asynchronous:
@@ -451,11 +448,9 @@ class _Run:
             self._console.log(LogLevel.ERROR, str(exc))
             cure = "write the file again with one float32 for each element, or pass native files"
             raise qnn_error(6004, finding("R4", str(exc), cure=cure)) from exc
-        count, copied = device.counted(name)
-        text = (
-            f"Graph {quote(name)}: execution count {count}; bytes copied for IO and state: {copied}"
-        )
-        self._console.log(LogLevel.INFO, text)
+        executions, copied = device.counted(name)
+        text = f"Graph {quote(name)}: execution count {executions}; "
+        self._console.log(LogLevel.INFO, f"{text}bytes copied for IO and state: {copied}")
 
     def _show_progress(self, tally: Tally) -> None:
         self._progress(f"{tally.executions:,} inferences")
@@ -486,7 +481,7 @@ class _Run:
         return self._tcm_account() if short else None
 
     def _tcm_account(self) -> TcmAccount | None:
-        """Return how this run uses the TCM pool; None if the binary cannot be read."""
+        """Return how this run would fill the TCM pool; None if the binary cannot be read."""
         try:
             context = unpack(map_file(self._options.retrieve_context))
         except (QnnError, LoadError):
@@ -503,7 +498,7 @@ class _Run:
                 self._console.warn(f"the config has an entry for graph {name}, which does not run")
 
 
-def _others(device: DeviceChild, failure: QnnError | None) -> tuple[Finding, ...]:
-    """Return the broken rules, except the one that made the run fail."""
-    failed = None if failure is None else failure.finding
-    return tuple(found for found in device.findings if found is not failed)
+def _other_findings(device: DeviceChild, failure: QnnError | None) -> tuple[Finding, ...]:
+    """Return the findings except the one that made the run fail."""
+    cause = None if failure is None else failure.finding
+    return tuple(finding for finding in device.findings if finding is not cause)

@@ -33,11 +33,7 @@ from qnnmem.lpai.net_run.options import context_configs, graph_configs
 from qnnmem.lpai.profiles import Profile
 from qnnmem.lpai.runtime.backend import Backend
 from qnnmem.lpai.runtime.context import Context
-from qnnmem.lpai.runtime.descriptors import (
-    MemDescriptor,
-    MemInfoCustom,
-    ask,
-)
+from qnnmem.lpai.runtime.descriptors import MemDescriptor, MemInfoCustom, ask
 from qnnmem.lpai.runtime.graph import SUCCESS, Graph
 from qnnmem.lpai.runtime.heap import Extensions, HeapBuffer
 from qnnmem.lpai.runtime.session import hand_over_pools
@@ -228,9 +224,7 @@ class Device:
         compiled = context.compiled.graph(graph)
         if compiled is None:
             raise AssertionError("the graph is not in the binary")
-        buffers = self._buffers[graph] = []
-        for _ in range(sets):
-            buffers.append(self._io(context, extensions, compiled))
+        self._buffers[graph] = [self._io(context, extensions, compiled) for _ in range(sets)]
 
     def _io(self, context: Context, extensions: Extensions, graph: CompiledGraph) -> IoBuffers:
         """Return buffers for one execution, registered with the context if they are shared."""
@@ -364,12 +358,12 @@ def enabled_graphs(context: CompiledContext, config: RunConfig | None) -> list[C
     return [graph for graph in context.graphs if names is None or graph.name in names]
 
 
-def cut(content: bytes, sizes: Iterable[int]) -> Iterator[memoryview]:
+def split_bytes(content: bytes, sizes: Iterable[int]) -> Iterator[memoryview]:
     """Yield consecutive parts of `content` with the given sizes."""
-    at, whole = 0, memoryview(content)
+    start, whole = 0, memoryview(content)
     for size in sizes:
-        yield whole[at : at + size]
-        at += size
+        yield whole[start : start + size]
+        start += size
 
 
 class Start(WireMessage, frozen=True):
@@ -432,13 +426,13 @@ class _Times(ApiTimes):
 
 class _Server:
     def __init__(self, settings: DeviceSettings, replies: BinaryIO) -> None:
-        self._replies, self._times, self._told = replies, _Times(), 0
+        self._replies, self._times, self._sent = replies, _Times(), 0
         self._device = Device(settings, self._times, self._log, limited=True)
 
     def answer(self, request: DeviceCall, payload: bytes) -> None:
         """Execute a call and send its result."""
         arguments = [value for value in (request.graph, request.number) if value is not None]
-        inputs = [] if request.sizes is None else [list(cut(payload, request.sizes))]
+        inputs = [] if request.sizes is None else [list(split_bytes(payload, request.sizes))]
         result = failure = None
         try:
             result = getattr(self._device, request.method)(*arguments, *inputs)
@@ -455,7 +449,7 @@ class _Server:
 
     def _new_findings(self) -> list[Finding]:
         findings = self._device.findings
-        start, self._told = self._told, len(findings)
+        start, self._sent = self._sent, len(findings)
         return list(islice(findings, start, None))
 
 
@@ -467,9 +461,7 @@ def _failure(exc: Exception) -> DeviceFailure:
         return DeviceFailure("tcm", limit=exc.limit)
     if isinstance(exc, LoadError):
         return DeviceFailure("load", exc.reason)
-    if isinstance(
-        exc, MemoryError | ImportError
-    ):  # MemoryError, or a library that cannot be mapped
+    if isinstance(exc, MemoryError | ImportError):  # ImportError: a library cannot be mapped
         return DeviceFailure("memory")
     if isinstance(exc, OSError):
         return DeviceFailure("usage", f"this machine cannot run the binary: {sentence(exc)}")

@@ -146,12 +146,12 @@ class DeviceChild(ChildProcess):
         sizes = None if inputs is None else [content.nbytes for content in inputs]
         payload = b"".join(inputs or ())
         # No answer can be larger than the requested data.
-        most = _LARGEST_ANSWER + self._output_bytes.get(graph or "", 0)
+        limit = _LARGEST_ANSWER + self._output_bytes.get(graph or "", 0)
 
         def answer() -> Frame[DeviceAnswer] | None:
             self.send(DeviceCall(method, graph, number, sizes), payload)
             frame: Frame[Any] | None
-            while (frame := self.receive(DeviceLogLine | DeviceAnswer, most)) is not None:
+            while (frame := self.receive(DeviceLogLine | DeviceAnswer, limit)) is not None:
                 if isinstance(frame[0], DeviceAnswer):
                     return frame
                 self._log(frame[0].level, frame[0].text)
@@ -165,12 +165,12 @@ class DeviceChild(ChildProcess):
 
     def _timed(self, limit_s: float, work: Callable[[], T]) -> T:
         """Return the result of `work`; kill the child if it takes longer than the limit."""
-        whole = self.deadline
-        self.deadline = Deadline.after(min(limit_s, whole.left_s))
+        run_deadline = self.deadline
+        self.deadline = Deadline.after(min(limit_s, run_deadline.left_s))
         try:
             return work()
         finally:
-            self.deadline = whole
+            self.deadline = run_deadline
 
     def _note(self, method: str, answer: DeviceAnswer) -> None:
         """Store the findings and times in an answer; raise the device's error, if any."""
@@ -186,6 +186,7 @@ class DeviceChild(ChildProcess):
 
     def _error(self, failure: DeviceFailure) -> Exception:
         if failure.finding is not None:
+            # The same object as in `findings`, so that the report does not show it twice.
             known = (noted for noted in reversed(self.findings) if noted == failure.finding)
             return qnn_error(failure.code, next(known, failure.finding))
         if failure.kind == "tcm":
@@ -202,7 +203,7 @@ class DeviceChild(ChildProcess):
         return Executed(code, outputs)
 
     def _lose(self, call: str) -> NoReturn:
-        """Raise an error that says that the program failed, because the device process was lost."""
+        """Report that the device process was lost, and raise an error for the call."""
         self._lost = True
         if self.expired:
             what = f"the program did not finish within {self._limits.time_s:g} s"
@@ -210,11 +211,11 @@ class DeviceChild(ChildProcess):
         else:
             what = "the program crashed or ran out of memory"
             self.cure = (Setting("memory_limit"), " allows more memory")
-        code, noticed = _EXECUTION_FAILED, "QnnGraph_execute"
+        code, function = _EXECUTION_FAILED, "QnnGraph_execute"
         if call == "create":
-            code, noticed = CREATE_FROM_BINARY, "QnnContext_createFromBinary"
-        # This cure replaces the rule's cure, which is about damaged files.
-        error = qnn_error(code, replace(finding("B1", what, call=noticed), cure=""))
+            code, function = CREATE_FROM_BINARY, "QnnContext_createFromBinary"
+        # `self.cure` replaces the rule's cure, which is about damaged files.
+        error = qnn_error(code, replace(finding("B1", what, call=function), cure=""))
         self.findings.append(error.finding)
         self._log(LogLevel.ERROR, str(error))
         raise error

@@ -36,7 +36,7 @@ from qnnmem.lpai.net_run.log import Line
 from qnnmem.lpai.net_run.options import SKIP, RandomInputs, SampleInputs
 from qnnmem.lpai.runtime.graph_io import to_float, to_native, typed
 from qnnmem.temporary_folder import temporary_folder
-from qnnmem.text import plain_or_quoted, quote
+from qnnmem.text import counted, plain_or_quoted, quote
 from qnnmem.units import format_size
 
 if TYPE_CHECKING:
@@ -107,7 +107,9 @@ class InputList:
         if not all(entry.path for entry in entries):
             self._refuse(number, "has an entry without a file; write single spaces between entries")
         if count is not None and len(entries) != count:
-            self._refuse(number, f"has {len(entries)} files for {_counted(count)}")
+            self._refuse(
+                number, f"has {counted(len(entries), 'file')} for {counted(count, 'input')}"
+            )
         return entries
 
     def _order(self, inputs: Sequence[str]) -> list[str]:
@@ -176,10 +178,7 @@ def read_input(path: Path, tensor: Tensor, quant: Quant | None, *, native: bool)
     """Return an input file's content in the tensor's type; the file has float32 unless `native`."""
     import numpy
 
-    elements = 1
-    for dimension in tensor.shape:
-        elements *= dimension
-    expected = tensor.nbytes if native else elements * _FLOAT_BYTES
+    expected = _file_bytes(tensor, native=native)
     size = _check_readable(path)
     if size != expected:
         raise WrongSize(path, size, expected)
@@ -188,7 +187,12 @@ def read_input(path: Path, tensor: Tensor, quant: Quant | None, *, native: bool)
         raise WrongSize(path, content.size, expected)
     if native:
         return content
-    _check_convertible(path, tensor)
+    if not is_convertible(tensor):
+        reason = (
+            f"input {quote(tensor.name)} has type {tensor.dtype.value}, which cannot be "
+            "made from float32; pass it in that type and add --use_native_input_files"
+        )
+        raise LoadError(path, reason)
     stored: NDArray[Any] = to_native(content.view("<f4"), tensor, quant)
     return numpy.ascontiguousarray(stored).view(numpy.uint8)
 
@@ -222,52 +226,36 @@ def native_tensors(text: str, graphs: dict[str, Sequence[str]]) -> dict[str, fro
     The text is `graph:tensor,tensor;graph:tensor`. Names without a graph are looked up in all
     graphs.
     """
-    found: dict[str, set[str]] = {graph: set() for graph in graphs}
+    native: dict[str, set[str]] = {graph: set() for graph in graphs}
     for group in filter(None, text.split(";")):
-        meant, names = _of_graph(group, graphs)
+        chosen, names = _of_group(group, graphs)
         for written in filter(None, names.split(",")):
-            hits = [(g, n) for g in meant if (n := _input(written, g, graphs)) is not None]
-            if not hits:
-                known = ", ".join(quote(n) for g in meant for n in graphs[g])[:200]
+            inputs = {
+                graph: name
+                for graph in chosen
+                if (name := matching(written.removeprefix(f"{graph}:"), graphs[graph])) is not None
+            }
+            if not inputs:
+                known = ", ".join(quote(name) for graph in chosen for name in graphs[graph])[:200]
                 raise UsageError(
                     f"--native_input_tensor_names: {quote(written)} is not an input; the "
                     f"inputs are {known}"
                 )
-            for graph, name in hits:
-                found[graph].add(name)
-    return {graph: frozenset(names) for graph, names in found.items()}
+            for graph, name in inputs.items():
+                native[graph].add(name)
+    return {graph: frozenset(names) for graph, names in native.items()}
 
 
-def _of_graph(group: str, graphs: dict[str, Sequence[str]]) -> tuple[list[str], str]:
+def _of_group(group: str, graphs: dict[str, Sequence[str]]) -> tuple[list[str], str]:
     """Return the graphs that a group refers to, and the group's tensor names."""
-    graph, colon, names = group.partition(":")
-    if colon:
-        meant = matching(graph, list(graphs))
-        if meant is not None:
-            return [meant], names
-    return list(graphs), group
-
-
-def _input(written: str, graph: str, graphs: dict[str, Sequence[str]]) -> str | None:
-    return matching(written.removeprefix(f"{graph}:"), graphs[graph])
-
-
-def _check_convertible(path: Path, tensor: Tensor) -> None:
-    if not is_convertible(tensor):
-        reason = (
-            f"input {quote(tensor.name)} has type {tensor.dtype.value}, which cannot be "
-            "made from float32; pass it in that type and add --use_native_input_files"
-        )
-        raise LoadError(path, reason)
+    written, colon, names = group.partition(":")
+    graph = matching(written, list(graphs)) if colon else None
+    return (list(graphs), group) if graph is None else ([graph], names)
 
 
 def _entry(text: str) -> InputEntry:
     name, separator, path = text.partition(":=")
     return InputEntry(name, path) if separator else InputEntry(None, text)
-
-
-def _counted(inputs: int) -> str:
-    return f"{inputs} input{'' if inputs == 1 else 's'}"
 
 
 def _check_readable(path: Path, limit: int | None = None) -> int:
@@ -375,17 +363,17 @@ class ResultWriter:
 
 
 def file_stems(names: Iterable[str]) -> dict[str, str]:
-    """Return a unique file name, without a suffix, for each tensor."""
-    found: dict[str, str] = {}
+    """Return a unique file name for each tensor or graph, without a suffix."""
+    stems: dict[str, str] = {}
     taken: set[str] = set()
     for name in names:
         stem = base = _short(name)
         number = 2
         while taken & {stem, f"{stem}_native"}:
             stem, number = f"{base}_{number}", number + 1
-        found[name] = stem
+        stems[name] = stem
         taken |= {stem, f"{stem}_native"}
-    return found
+    return stems
 
 
 def _short(name: str) -> str:
@@ -405,14 +393,6 @@ def _make(folder: Path) -> None:
         raise OutputError(f"folder {folder} cannot be created: {reason}") from exc
 
 
-@dataclass(frozen=True, slots=True)
-class MadeInputs:
-    """One input list per graph (None for a graph to skip), and the number of written files."""
-
-    lists: tuple[InputList | None, ...]
-    files: int
-
-
 def make_inputs(
     source: RandomInputs | SampleInputs,
     graphs: Sequence[CompiledGraph],
@@ -420,17 +400,20 @@ def make_inputs(
     tree: OutputTree,
     *,
     force: bool,
-) -> MadeInputs:
-    """Write the input files of every graph and their lists, and return the lists."""
-    given = _by_graph(source, graphs)
-    made = [
-        _inputs_of_graph(graph, arrays, native[graph.name], tree.folder) for graph, arrays in given
+) -> tuple[list[InputList | None], int]:
+    """Write the input files of every graph and their lists.
+
+    Return the list of each graph, None for a graph to skip, and the number of written files.
+    """
+    generated = [
+        _inputs_of_graph(graph, arrays, native[graph.name], tree.folder)
+        for graph, arrays in _by_graph(source, graphs)
     ]
-    _check_size(graph for graph in made if graph is not None)
+    _check_size([inputs for inputs in generated if inputs is not None])
     stems = file_stems(graph.name for graph in graphs)
     contents: dict[Path, Callable[[], bytes]] = {}
     lists: list[InputList | None] = []
-    for inputs in made:
+    for inputs in generated:
         if inputs is None:
             lists.append(None)
             continue
@@ -438,7 +421,7 @@ def make_inputs(
         listed, files = inputs.files(folder)
         contents |= files
         lists.append(listed)
-    return MadeInputs(tuple(lists), _write(contents, tree.folder, force=force))
+    return lists, _write(contents, tree.folder, force=force)
 
 
 @dataclass(frozen=True, slots=True)
@@ -453,14 +436,16 @@ class _GraphInputs:
     @property
     def size(self) -> int:
         """Total size of the files in bytes."""
-        return self.count * sum(_file_bytes(self.graph, n, self.native) for n in self.graph.inputs)
+        tensors = self.graph.model.tensors
+        return self.count * sum(
+            _file_bytes(tensors[name], native=name in self.native) for name in self.graph.inputs
+        )
 
     def files(self, folder: Path) -> tuple[InputList, dict[Path, Callable[[], bytes]]]:
         """Return the input list and the content of each file, including the list file."""
         stems = file_stems(self.graph.inputs)
         words = [sanitized(name) for name in stems]
-        # Names make a list more readable; tensors with equal sanitised names need a list without
-        # names.
+        # Names make a list more readable, but they must stay unique after they are sanitised.
         named = [f"{word}:=" if len(set(words)) == len(words) else "" for word in words]
         _check_listable(folder, named=bool(named[0]))
         contents: dict[Path, Callable[[], bytes]] = {}
@@ -496,10 +481,10 @@ def _by_graph(
         return
     if len(source.places) != len(graphs):
         names = ", ".join(quote(graph.name) for graph in graphs[:8])
+        times = "once" if len(source.places) == 1 else f"{len(source.places)} times"
         raise UsageError(
-            f"--inputs occurs {_times(len(source.places))} for {len(graphs)} "
-            f"graph{'' if len(graphs) == 1 else 's'} ({names}); pass it once for each, "
-            f"{SKIP} for a graph to skip"
+            f"--inputs occurs {times} for {counted(len(graphs), 'graph')} ({names}); pass it once "
+            f"for each, {SKIP} for a graph to skip"
         )
     if all(place == SKIP for place in source.places):
         raise UsageError("--inputs skips all graphs; pass a path for at least one graph")
@@ -508,22 +493,22 @@ def _by_graph(
 
 
 def _inputs_of_graph(
-    graph: CompiledGraph, source: RandomInputs | Path | None, own: frozenset[str], results: Path
+    graph: CompiledGraph, source: RandomInputs | Path | None, native: frozenset[str], results: Path
 ) -> _GraphInputs | None:
     if source is None:
         return None
     if not graph.inputs:
         raise UsageError(f"graph {quote(graph.name)} has no inputs")
-    wanted = [_wanted(graph, name, own) for name in dict.fromkeys(graph.inputs)]
+    wanted = [_wanted(graph, name, native) for name in dict.fromkeys(graph.inputs)]
     if isinstance(source, RandomInputs):
         shapes = {name: tensor.shape for name, tensor in graph.model.tensors.items()}
         rows = limits_of_program(graph.program, shapes) if graph.program else {}
         wanted = [item._replace(below=rows.get(item.name)) for item in wanted]
-        made = partial(_random, graph, wanted, source.seed)
-        return _GraphInputs(graph, source.count, lru_cache(1)(made), own)
+        generate = lru_cache(1)(partial(_random, graph, wanted, source.seed))
+        return _GraphInputs(graph, source.count, generate, native)
     samples = find_samples(source, wanted, apart=results)
     read = lru_cache(1)(lambda number: read_sample(samples[number], wanted))
-    return _GraphInputs(graph, len(samples), read, own)
+    return _GraphInputs(graph, len(samples), read, native)
 
 
 def _wanted(graph: CompiledGraph, name: str, native: frozenset[str]) -> Input:
@@ -542,37 +527,31 @@ def _random(graph: CompiledGraph, wanted: Sequence[Input], seed: int, number: in
     """Return random arrays; all values that a quantized input can store are equally likely."""
     import numpy
 
-    found = random_sample(wanted, seed, number)
+    arrays = random_sample(wanted, seed, number)
     random = numpy.random.default_rng([seed, number, 1])
     for item in wanted:
         tensor, quant = graph.model.tensors[item.name], graph.quants.get(item.name)
         if quant is not None and item.below is not None:
             if item.dtype == tensor.dtype.value:
-                found[item.name] = to_native(found[item.name].astype("f4"), tensor, quant)
+                arrays[item.name] = to_native(arrays[item.name].astype("f4"), tensor, quant)
         elif quant is not None:
             limits = numpy.iinfo(tensor.dtype.value)
             stored = random.integers(limits.min, limits.max, item.shape, limits.dtype, True)
             stored = numpy.asarray(stored, limits.dtype)
             native = item.dtype == tensor.dtype.value
-            found[item.name] = stored if native else to_float(stored, quant)
-    return found
+            arrays[item.name] = stored if native else to_float(stored, quant)
+    return arrays
 
 
-def _file_bytes(graph: CompiledGraph, name: str, native: frozenset[str]) -> int:
-    tensor = graph.model.tensors[name]
-    if name in native:
-        return tensor.nbytes
-    elements = 4  # four bytes each
-    for size in tensor.shape:
-        elements *= size
-    return elements
+def _file_bytes(tensor: Tensor, *, native: bool) -> int:
+    """Return the size of an input file: in the tensor's own type, or in float32."""
+    return tensor.nbytes if native else _FLOAT_BYTES * tensor.elements
 
 
-def _check_size(graphs: Iterator[_GraphInputs]) -> None:
-    chosen = list(graphs)
-    size = sum(graph.size for graph in chosen)
+def _check_size(graphs: Sequence[_GraphInputs]) -> None:
+    size = sum(graph.size for graph in graphs)
     if size > LARGEST:
-        inferences = sum(graph.count for graph in chosen)
+        inferences = sum(graph.count for graph in graphs)
         raise UsageError(
             f"{inferences:,} inferences need {format_size(size)} of input files, over the "
             f"limit of {format_size(LARGEST)}; use fewer"
@@ -597,10 +576,10 @@ def _write(contents: Mapping[Path, Callable[[], bytes]], folder: Path, *, force:
         staging = Path(stack.enter_context(temporary_folder(folder)))
         new: dict[Path, Path] = {}
         for number, (path, content) in enumerate(contents.items()):
-            made = content()
-            if not _holds(path, made):
+            data = content()
+            if not _holds(path, data):
                 new[path] = staging / str(number)
-                write_whole(new[path], made)
+                write_whole(new[path], data)
         for parent in dict.fromkeys(path.parent for path in new):
             stack.enter_context(folder_for_output(parent))
         put_together(new, force=force)
@@ -612,7 +591,3 @@ def _holds(path: Path, content: bytes) -> bool:
         return path.stat().st_size == len(content) and read_head(path, len(content)) == content
     except OSError:
         return False
-
-
-def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count} times"

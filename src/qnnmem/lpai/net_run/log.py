@@ -22,7 +22,7 @@ PROFILE_NAME = "qnn-profiling-data_0.log"
 CODE = "<code>"  # in a failure text: stands for the code that the failed call returned
 
 _WORDS = {LogLevel.WARN: "WARNING"}
-# Explanations show the reason of a code; the log of a device shows the code.
+# The explanation of an error shows its reason; the log of a device shows only its code.
 _CODE_AND_REASON = re.compile(r"(\w+ \([0-9]+\))(?: \[\w+\])?: ")
 
 # Limit on single calls that are listed, so that an endless run does not fill memory.
@@ -86,7 +86,8 @@ class ApiTimes:
 
     def __init__(self, level: str | None) -> None:
         self._level = level
-        self._totals: dict[str, list[int]] = {}  # calls, total, minimum, maximum in ns
+        # By name: the number of calls, then total, minimum and maximum in ns.
+        self._totals: dict[str, tuple[int, int, int, int]] = {}
         self._single: list[tuple[str, int]] = []
 
     @contextmanager
@@ -117,9 +118,8 @@ class ApiTimes:
 
     def add(self, name: str, duration: int) -> None:
         """Add one call with its duration in nanoseconds."""
-        found = self._totals.setdefault(name, [0, 0, duration, duration])
-        found[0] += 1
-        found[1] += duration
-        found[2], found[3] = min(found[2], duration), max(found[3], duration)
+        calls, total, low, high = self._totals.get(name, (0, 0, duration, duration))
+        low, high = min(low, duration), max(high, duration)
+        self._totals[name] = (calls + 1, total + duration, low, high)
         if len(self._single) < _MAX_LISTED:
             self._single.append((name, duration))

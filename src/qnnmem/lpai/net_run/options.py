@@ -119,12 +119,11 @@ def _mode(options: RunOptions, config: RunConfig | None, warn: Line) -> Mode:
 
 def context_configs(config: RunConfig | None, mem_type: MemType) -> list[Config]:
     """Return configs for `QnnContext_createFromBinary`."""
-    found: list[Config] = []
+    configs: list[Config] = []
     if config is not None:
         settings = config.context
-        strict = settings.cache_compatibility_mode == "strict"
-        check = BinaryCompatibility.STRICT if strict else BinaryCompatibility.PERMISSIVE
-        found = [
+        check = BinaryCompatibility[settings.cache_compatibility_mode.upper()]
+        configs = [
             Config(ContextOption.PERSISTENT_BINARY, settings.is_persistent_binary),
             Config(ContextOption.PRIORITY, _priority(settings.context_priority)),
             Config(ContextOption.BINARY_COMPATIBILITY, check),
@@ -132,28 +131,28 @@ def context_configs(config: RunConfig | None, mem_type: MemType) -> list[Config]
             Config(ContextOption.MEMORY_LIMIT_HINT, settings.memory_limit_hint),
         ]
         if settings.enable_graphs is not None:
-            found.append(Config(ContextOption.ENABLE_GRAPHS, settings.enable_graphs))
+            configs.append(Config(ContextOption.ENABLE_GRAPHS, settings.enable_graphs))
     if mem_type is MemType.TCM:
-        found.append(custom(ContextCustomOption.MODEL_BUFFER_MEM_TYPE, mem_type))
-    return found
+        configs.append(custom(ContextCustomOption.MODEL_BUFFER_MEM_TYPE, mem_type))
+    return configs
 
 
 def graph_configs(config: RunConfig | None, name: str) -> list[Config]:
     """Return configs for `QnnGraph_setConfig`: performance, cores and priority."""
     if config is None:
         return []
-    found = [
+    configs = [
         Config(GraphConfigOption.PRIORITY, _priority(entry.graph_priority))
         for entry in config.graphs
         if entry.graph_name == name
     ]
     if config.lpai.file is None:
-        return found
+        return configs
     run = config.lpai.execute
     perf = PerfCfg(run.fps, run.ftrt_ratio, ClientPerfType[run.client_type.upper()])
     cores = CoreAffinityCfg(CoreAffinity[run.affinity.upper()], run.core_selection)
     return [
-        *found,
+        *configs,
         custom(GraphOption.SET_CFG_PERF_CFG, perf),
         custom(GraphOption.SET_CFG_CORE_AFFINITY, cores),
     ]

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from qnnmem.errors import ChildFailed, UsageError
 from qnnmem.ir import DType, Model, Op
+from qnnmem.loader.onnx.graph import is_op
 from qnnmem.loader.onnx.protobuf_wire import MAX_STRUCTURE_BYTES
 from qnnmem.loader.onnx.tensor import STRING, embed, stored_bytes
 from qnnmem.lpai.compiled import CONSTANT_ALIGN, Constant, Quant
@@ -93,15 +94,13 @@ class ProgramSource:
     @cached_property
     def literals(self) -> dict[str, onnx.NodeProto]:
         """Constant nodes by output name; onnxruntime treats them exactly like initializers."""
-        return {
-            node.output[0]: node for node in self.proto.graph.node if _is_standard(node, "Constant")
-        }
+        return {node.output[0]: node for node in self.proto.graph.node if is_op(node, "Constant")}
 
     @cached_property
     def producers(self) -> dict[str, int]:
         """The index of the node that produces each tensor."""
         nodes = self.proto.graph.node
-        return {name: at for at, node in enumerate(nodes) for name in node.output if name}
+        return {name: index for index, node in enumerate(nodes) for name in node.output if name}
 
     @cached_property
     def fixed(self) -> frozenset[str]:
@@ -146,8 +145,8 @@ class ProgramSource:
         tensor = self.embedded(name)
         if helper.tensor_dtype_to_np_dtype(tensor.data_type).kind not in "biufc":
             return None
-        found: NDArray[Any] = numpy_helper.to_array(tensor)
-        return found
+        value: NDArray[Any] = numpy_helper.to_array(tensor)
+        return value
 
     def _literal(self, name: str) -> onnx.TensorProto:
         """Return the value of a Constant node, whichever attribute holds it."""
@@ -181,9 +180,9 @@ class ProgramSource:
     def nodes(self, op: Op) -> list[onnx.NodeProto]:
         """Return the nodes that an op represents."""
         count = len(self.proto.graph.node)
-        if not op.sources or not all(0 <= at < count for at in op.sources):
+        if not op.sources or not all(0 <= index < count for index in op.sources):
             raise UsageError(f"op {op.name[:80]!r} does not list the nodes it was made from")
-        return [self.proto.graph.node[at] for at in dict.fromkeys(op.sources)]
+        return [self.proto.graph.node[index] for index in dict.fromkeys(op.sources)]
 
     def form(self, name: str, constants: Mapping[str, NDArray[Any]]) -> Form:
         """Return the type and shape with which a tensor is passed to onnxruntime."""
@@ -215,8 +214,9 @@ class ProgramSource:
         part.graph.name = "step"
         part.graph.node.extend(self.literals[name] for name in reads if name in self.literals)
         part.graph.node.extend(nodes)
-        found = (self.initializers[name] for name in reads if name in self.initializers)
-        part.graph.initializer.extend(found)
+        part.graph.initializer.extend(
+            self.initializers[name] for name in reads if name in self.initializers
+        )
         for name, form in inputs.items():
             part.graph.input.append(helper.make_tensor_value_info(name, *form))
         # Outputs have no type: declared ranks can be wrong, and onnxruntime infers them anyway.
@@ -233,11 +233,11 @@ class ProgramSource:
         names = tuple(names)
         if not names:
             return {}
-        nodes = [self.proto.graph.node[at] for at in sorted(self._ancestors(names))]
+        nodes = [self.proto.graph.node[index] for index in sorted(self._ancestors(names))]
         reads = dict.fromkeys((*outside_reads(nodes), *names))
-        made = {name for node in nodes for name in node.output}
+        written = {name for node in nodes for name in node.output}
         # Only the shapes of the remaining tensors matter, so any values will do.
-        blank = {n: self._stated(n) for n in reads if n not in made and not self.is_embedded(n)}
+        blank = {n: self._stated(n) for n in reads if n not in written and not self.is_embedded(n)}
         feeds = [
             TrialInput(name, helper.tensor_dtype_to_np_dtype(form.element).name, form.shape)
             for name, form in blank.items()
@@ -263,17 +263,17 @@ class ProgramSource:
 
     def _ancestors(self, names: Iterable[str]) -> set[int]:
         """Return the indexes of the nodes from which constants outside the file are computed."""
-        found: set[int] = set()
+        ancestors: set[int] = set()
         pending = [name for name in names if not self.is_embedded(name)]
         while pending:
-            at = self.producers.get(pending.pop())
-            if at is None or at in found:
+            index = self.producers.get(pending.pop())
+            if index is None or index in ancestors:
                 continue
-            found.add(at)
-            node = self.proto.graph.node[at]
-            if not _is_standard(node, "Shape", "Size"):
+            ancestors.add(index)
+            node = self.proto.graph.node[index]
+            if not is_op(node, "Shape", "Size"):  # these read only the shape of their input
                 pending += [name for name in reads_of(node) if not self.is_embedded(name)]
-        return found
+        return ancestors
 
 
 def reads_of(node: onnx.NodeProto) -> Iterator[str]:
@@ -290,16 +290,12 @@ def reads_of(node: onnx.NodeProto) -> Iterator[str]:
 
 def outside_reads(nodes: Iterable[onnx.NodeProto]) -> dict[str, None]:
     """Return the names that nodes read before any node has written them, in order."""
-    made: set[str] = set()
+    written: set[str] = set()
     reads: dict[str, None] = {}
     for node in nodes:
-        reads.update((name, None) for name in reads_of(node) if name not in made)
-        made.update(node.output)
+        reads.update((name, None) for name in reads_of(node) if name not in written)
+        written.update(node.output)
     return reads
-
-
-def _is_standard(node: onnx.NodeProto, *types: str) -> bool:
-    return node.op_type in types and node.domain in ("", "ai.onnx")
 
 
 @dataclass(frozen=True)
@@ -313,11 +309,10 @@ class Program:
     quants: Mapping[str, Quant]
 
     def constant_bytes(self) -> bytes:
-        """Return the bytes of all constants, each at its offset relative to the first."""
-        start = min((c.offset for c in self.constants), default=Offset(0))
+        """Return the bytes of all constants, each at its offset."""
         block = bytearray()
         for constant in self.constants:
-            block.extend(bytes(constant.offset - start - len(block)))
+            block.extend(bytes(constant.offset - len(block)))
             block.extend(self.values[constant.name].tobytes())
         return bytes(block)
 
@@ -326,26 +321,22 @@ def arrange(
     proto: onnx.ModelProto,
     model: Model,
     folder: Path | None,
-    start: int = 0,
     time_limit_s: float = TIME_LIMIT_S,
 ) -> Program:
     """Return the program of `model`.
 
-    The ops of the program refer to its nodes by index. Its constants begin at offset `start`. A
-    child process computes the constants that are not stored, within the time limit.
+    The ops of the program refer to its nodes by index. A child process computes the constants that
+    are not stored, within the time limit.
     """
     source = ProgramSource(proto, model, folder)
     computed = source.compute(dict.fromkeys(source.computed_up_front()), time_limit_s)
-    return _Arrangement(source, computed, start).program()
+    return _Arrangement(source, computed).program()
 
 
 class _Arrangement:
-    def __init__(
-        self, source: ProgramSource, computed: dict[str, NDArray[Any]], start: int
-    ) -> None:
-        self._source, self._end = source, start
-        self._most = start + MAX_CONSTANTS
-        self._computed = computed
+    def __init__(self, source: ProgramSource, computed: dict[str, NDArray[Any]]) -> None:
+        self._source, self._computed = source, computed
+        self._end = 0  # of the constants so far
         self._node_bytes = 0
         self._nodes: list[onnx.NodeProto] = []
         self._made: set[str] = set()
@@ -360,8 +351,8 @@ class _Arrangement:
         proto = onnx.ModelProto(ir_version=max(8, self._source.proto.ir_version))
         proto.opset_import.extend(self._source.proto.opset_import)
         proto.graph.name = "program"
-        for at, node in enumerate(self._nodes):
-            node.name = f"{NODE_PREFIX}{at}"
+        for number, node in enumerate(self._nodes):
+            node.name = f"{NODE_PREFIX}{number}"
         proto.graph.node.extend(self._nodes)
         for name in dict.fromkeys(outside_reads(self._nodes)):
             self._keep(name)
@@ -452,7 +443,7 @@ class _Arrangement:
     def _check_room(self, name: str) -> None:
         """Raise UsageError, before reading a constant, if it would exceed the limit of a binary."""
         need = self._source.stored_size(name)
-        if self._end + need > self._most:
+        if self._end + need > MAX_CONSTANTS:
             size = format_size(MAX_CONSTANTS)
             raise UsageError(f"the constants exceed the limit of {size} at {quote(name)}")
 

@@ -12,6 +12,7 @@ versions will have more. So every message is checked, and unlisted fields are re
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any
@@ -171,25 +172,24 @@ def _operators() -> dict[str, frozenset[str]]:
     """Return the permitted operators by domain."""
     import onnx
 
-    found: dict[str, set[str]] = {domain: set() for domain in _STANDARD_DOMAINS}
+    operators: dict[str, set[str]] = {domain: set() for domain in _STANDARD_DOMAINS}
     for schema in onnx.defs.get_all_schemas_with_history():
-        if schema.domain in found:
-            found[schema.domain].add(schema.name)
-    standard = found[""] | _ALMOST_STANDARD
-    known = {domain: frozenset(names) for domain, names in found.items()}
+        if schema.domain in operators:
+            operators[schema.domain].add(schema.name)
+    standard = frozenset(operators[""] | _ALMOST_STANDARD)
+    known = {domain: frozenset(names) for domain, names in operators.items()}
     runtime = {_RUNTIME_DOMAIN: frozenset(_RUNTIME_OPERATORS.split())}
-    return known | dict.fromkeys(ONNX_DOMAINS, frozenset(standard)) | runtime
+    return known | dict.fromkeys(ONNX_DOMAINS, standard) | runtime
 
 
 def unknown_operators(nodes: Iterable[tuple[str, str]]) -> dict[str, int]:
     """Return how often each operator occurs that no public source lists for LPAI.
 
-    `nodes` are pairs of domain and operator.
+    `nodes` are pairs of operator and domain.
     """
-    found: dict[str, int] = {}
+    counts: Counter[str] = Counter()
     for kind, domain in nodes:
         plain = kind.removeprefix("QLinear")  # QLinear: the quantized form of an operator
-        ours = domain in (*QUANT_DOMAINS, "qti_aisw")
-        if plain not in KNOWN or not ours:
-            found[kind] = found.get(kind, 0) + 1
-    return found
+        if plain not in KNOWN or domain not in (*QUANT_DOMAINS, "qti_aisw"):
+            counts[kind] += 1
+    return counts

@@ -8,13 +8,15 @@ there.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from qnnmem.errors import LoadError, ProgramError
+from qnnmem.contract.regions import array_address
+from qnnmem.errors import ChildFailed, LoadError, ProgramError
 from qnnmem.ir import Tensor
 from qnnmem.lpai.compiled import CompiledGraph, Constant
 from qnnmem.lpai.program import INLINE_BYTES, NODE_PREFIX, bytes_of, element_of, outside_reads
@@ -65,12 +67,12 @@ class Parts:
         known = {*self.inline, *(constant.name for constant in self.graph.constants)}
         fixed = set(self.graph.model.constants)
         self._check_windows()
-        for at, op in enumerate(self.graph.model.ops):
-            nodes = self._nodes(at, at + 1)
-            made = {name for node in nodes for name in node.output}
+        for number, op in enumerate(self.graph.model.ops):
+            nodes = self._nodes(number, number + 1)
+            written = {name for node in nodes for name in node.output}
             reads = [name for name in outside_reads(nodes) if name not in known]
             wrong = [name for name in reads if name not in op.inputs or name in fixed]
-            wrong += [name for name in op.outputs if name not in made]
+            wrong += [name for name in op.outputs if name not in written]
             if wrong:
                 raise ProgramError(
                     f"op {op.name[:80]!r} and its nodes disagree about {wrong[0][:80]!r}"
@@ -87,7 +89,7 @@ class Parts:
         return {c.name: c for c in self.graph.constants if not c.folded}
 
     @cached_property
-    def made(self) -> list[list[str]]:
+    def written(self) -> list[list[str]]:
         """Planned tensors that each op writes, except empty ones."""
         tensors = self.graph.model.tensors
         return [
@@ -96,10 +98,10 @@ class Parts:
 
     def _check_windows(self) -> None:
         """Raise ProgramError unless an op fills each window and each reset input has a value."""
-        made = {name for names in self.made for name in names}
+        written = {name for names in self.written for name in names}
         for window in self.graph.windows:
             reset = self.graph.model.tensors[window.reset] if window.reset is not None else None
-            if window.new not in made or (reset is not None and not reset.nbytes):
+            if window.new not in written or (reset is not None and not reset.nbytes):
                 raise ProgramError(
                     f"no op fills window {window.name[:80]!r}, or its reset input is empty"
                 )
@@ -126,8 +128,7 @@ class Parts:
             else:
                 form = self.form(name)
                 part.graph.input.append(helper.make_tensor_value_info(name, *form))
-        outputs = [name for made in self.made[first:last] for name in made]
-        for name in outputs:
+        for name in (name for names in self.written[first:last] for name in names):
             # Declare the type but no shape. Without its type, a tensor could be larger than its
             # place. Declared shapes can have wrong ranks, and onnxruntime infers shapes anyway.
             info = part.graph.output.add(name=name)
@@ -146,10 +147,10 @@ class Parts:
 
     def _nodes(self, first: int, last: int) -> list[onnx.NodeProto]:
         nodes = self.proto.graph.node
-        wanted = [at for op in self.graph.model.ops[first:last] for at in op.sources]
-        if any(not 0 <= at < len(nodes) for at in wanted):
+        indexes = [index for op in self.graph.model.ops[first:last] for index in op.sources]
+        if any(not 0 <= index < len(nodes) for index in indexes):
             raise ProgramError("an op refers to nodes that the program does not have")
-        return [nodes[at] for at in wanted]
+        return [nodes[index] for index in indexes]
 
     def _value(self, constant: Constant) -> NDArray[Any]:
         import numpy
@@ -157,7 +158,7 @@ class Parts:
 
         dtype = helper.tensor_dtype_to_np_dtype(constant.element)
         raw = self.constants[constant.offset : constant.offset + constant.size]
-        if dtype.itemsize * _elements(constant.shape) != constant.size or dtype.hasobject:
+        if dtype.itemsize * math.prod(constant.shape) != constant.size or dtype.hasobject:
             raise ProgramError(f"constant {constant.name[:80]!r} has the wrong size")
         return numpy.frombuffer(raw, dtype).reshape(constant.shape)
 
@@ -187,22 +188,17 @@ class Stage:
     def __init__(self, parts: Parts, first: int, last: int) -> None:
         self.first, self.last = first, last
         model = parts.model(first, last)
-        self._forms = {
-            name: parts.form(name)
-            for name in (
-                *(i.name for i in model.graph.input),
-                *(o.name for o in model.graph.output),
-            )
-        }
         self.reads = [item.name for item in model.graph.input]
         self.writes = [item.name for item in model.graph.output]
-        self._session, self._lent = _open(model, parts.lent(model)), parts.lent(model)
+        self._forms = {name: parts.form(name) for name in (*self.reads, *self.writes)}
+        self._lent = parts.lent(model)  # onnxruntime reads these arrays in every run
+        self._session = _open(model, self._lent)
         self._binding = self._session.io_binding()
         self._addresses: dict[str, int] = {}
         for name in self.reads:
             if name in parts.values:
-                self._bind_input(name, parts.values[name].__array_interface__["data"][0])
-            elif not _elements(self._forms[name][1]):
+                self._bind_input(name, array_address(parts.values[name]))
+            elif not math.prod(self._forms[name][1]):
                 self._bind_input(name, _UNUSED_ADDRESS)  # a tensor without bytes may have no place
 
     def bind(self, addresses: Mapping[str, int]) -> None:
@@ -273,7 +269,8 @@ def runs_in_order(parts: Parts, time_limit_s: float | None = None, *, here: bool
     A child process runs the program. With `here` the current process runs it, which must then be a
     child process with limits.
     """
-    from qnnmem.errors import ChildFailed
+    from onnx import numpy_helper
+
     from qnnmem.loader.onnx.trial import TrialChild
 
     parts.check()
@@ -283,36 +280,37 @@ def runs_in_order(parts: Parts, time_limit_s: float | None = None, *, here: bool
     inputs = [item for item in model.graph.input if item.name not in parts.values]
     for item in model.graph.input:
         if item.name in parts.values:
-            model.graph.initializer.append(_tensor(item.name, parts.values[item.name]))
+            tensor = numpy_helper.from_array(parts.values[item.name], item.name)
+            model.graph.initializer.append(tensor)
     forms = [(item.name, *parts.form(item.name)) for item in inputs]
     del model.graph.input[:]
     model.graph.input.extend(inputs)
     try:
         if here:
-            tried = _try_here(model, forms)
+            trial = _try_here(model, forms)
         else:
             limit = time_limit_s or _CHECK_TIME_LIMIT_S
             with TrialChild(Path(f"graph {parts.graph.name[:80]!r}"), limit) as child:
-                tried = child.order(model, forms)
+                trial = child.order(model, forms)
     except ChildFailed as exc:
         raise ProgramError(f"the program cannot be opened: {sentence(exc)}") from exc
     except LoadError as exc:
         raise ProgramError(f"the program cannot be run: {exc.reason}") from exc
-    if any(word in tried.failure.lower() for word in _OUT_OF_MEMORY):
-        raise ProgramError(f"the program cannot be run: {tried.failure}")
-    for name, shape in tried.shapes.items():
-        if shape != parts.form(name)[1]:
-            planned = list(parts.form(name)[1])
+    if any(word in trial.failure.lower() for word in _OUT_OF_MEMORY):
+        raise ProgramError(f"the program cannot be run: {trial.failure}")
+    for name, shape in trial.shapes.items():
+        planned = parts.form(name)[1]
+        if shape != planned:
             raise ProgramError(
-                f"{name[:80]!r} has shape {list(shape)} instead of the planned {planned}"
+                f"{name[:80]!r} has shape {list(shape)} instead of the planned {list(planned)}"
             )
-    wanted = [f"{NODE_PREFIX}{at}" for at in range(len(parts.proto.graph.node))]
-    ran = [name for name in tried.names if name.startswith(NODE_PREFIX)]
-    return ran[-len(wanted) :] == wanted  # a failed attempt may have run some nodes
+    planned_order = [f"{NODE_PREFIX}{number}" for number in range(len(parts.proto.graph.node))]
+    order = [name for name in trial.names if name.startswith(NODE_PREFIX)]
+    # An attempt that failed may have run some nodes before.
+    return order[-len(planned_order) :] == planned_order
 
 
 def _try_here(model: onnx.ModelProto, forms: Sequence[_Input]) -> NodeOrder:
-    from qnnmem.errors import ChildFailed
     from qnnmem.loader.onnx.trial_program import Order, order
 
     try:
@@ -332,16 +330,3 @@ def _checked(program: bytes) -> bytes:
         return program  # the next reader reports it
     check_contents(proto)
     return bytes(proto.SerializeToString())
-
-
-def _tensor(name: str, value: NDArray[Any]) -> onnx.TensorProto:
-    from onnx import numpy_helper
-
-    tensor: onnx.TensorProto = numpy_helper.from_array(value, name)
-    return tensor
-
-
-def _elements(shape: Sequence[int]) -> int:
-    import math
-
-    return math.prod(shape)

@@ -9,21 +9,19 @@ The planner puts each pair of state input and output into persistent memory, whi
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Unpack
 
 from qnnmem.errors import LoadError
 from qnnmem.loader.onnx.graph import attribute, bodies, integer, is_op, reads
-from qnnmem.loader.onnx.inputs import Fixed, InputValue
+from qnnmem.loader.onnx.inputs import Fixed
 from qnnmem.loader.onnx.tensor import STRING, UNKNOWN, OnnxType
 from qnnmem.lpai.program.state_window import (
     BLOCKING,
     DOMAIN,
-    LEFT,
-    RIGHT,
     BufferWindow,
     Declared,
     Draft,
@@ -31,6 +29,7 @@ from qnnmem.lpai.program.state_window import (
     forget_domain,
     inline_external,
     is_buffer,
+    nodes_within,
     read_settings,
     refusal,
     title,
@@ -41,6 +40,7 @@ from qnnmem.text import quote
 if TYPE_CHECKING:
     import onnx
 
+    from qnnmem.loader.onnx import FixedSizes
     from qnnmem.loader.onnx.trial import TrialChild, Trials
 
 KINDS = ("LSTM", "GRU", "RNN")
@@ -54,12 +54,7 @@ _MOVES = frozenset(
 _MAX_STATE = 1 << 26  # elements
 _FLOATS = frozenset({1, 10, 11, 16})
 
-__all__ = ["BLOCKING", "LEFT", "RIGHT", "BufferWindow", "Rewritten", "rewrite_states"]
 MAX_STATEFUL = 256  # nodes; each costs a pass over the whole graph
-_TIME_LIMIT_S = 60.0
-_NO_DIMS: Mapping[str, int] = MappingProxyType({})
-_NO_SHAPES: Mapping[str, tuple[int, ...]] = MappingProxyType({})
-_NO_VALUES: Mapping[str, InputValue] = MappingProxyType({})
 
 
 def is_rnn(node: onnx.NodeProto) -> bool:
@@ -72,23 +67,23 @@ def check_direction(draft: Draft, node: onnx.NodeProto) -> None:
 
     Its state would come from the future.
     """
-    found = attribute(node, "direction")
-    way = found.s if found is not None else b"forward"
-    if way != b"forward":
-        words = "runs backwards through its sequence, so its state cannot be kept from "
-        raise refusal(
-            draft.path, node, words + ("one execution to the next; do not keep RNN state")
+    direction = attribute(node, "direction")
+    if direction is not None and direction.s != b"forward":
+        words = (
+            "runs backwards through its sequence, so its state cannot be kept from one execution "
+            "to the next; do not keep RNN state"
         )
+        raise refusal(draft.path, node, words)
 
 
 def find_kept(draft: Draft) -> frozenset[str]:
     """Return the keys of the RNN nodes that start from zero; add a note about every other node."""
-    makers = {name: made for made in draft.model.graph.node for name in made.output if name}
+    producers = {name: node for node in draft.model.graph.node for name in node.output if name}
     stored = {item.name: item for item in draft.model.graph.initializer}
     kept = set()
     for node in filter(is_rnn, draft.model.graph.node):
         names = [node.input[at] for at, _, _ in _parts(node) if len(node.input) > at]
-        other = [name for name in names if name and not _is_zero(name, makers, stored)]
+        other = [name for name in names if name and not _is_zero(name, producers, stored)]
         if not other:
             kept.add(key(node))
             continue
@@ -149,19 +144,14 @@ def _state_type(draft: Draft, node: onnx.NodeProto, kind: OnnxType) -> OnnxType:
     return OnnxType(kind.elem, (batch, 1, hidden) if by_batch else (1, batch, hidden))
 
 
-def input_type(types: Mapping[str, OnnxType], node: onnx.NodeProto) -> OnnxType:
-    """Return the type of a node's first input."""
-    return types.get(node.input[0], UNKNOWN) if node.input else UNKNOWN
-
-
 def _is_zero(
-    name: str, makers: Mapping[str, onnx.NodeProto], stored: Mapping[str, onnx.TensorProto]
+    name: str, producers: Mapping[str, onnx.NodeProto], stored: Mapping[str, onnx.TensorProto]
 ) -> bool:
-    while name in makers and is_op(makers[name], *_MOVES) and makers[name].input:
-        name = makers[name].input[0]  # terminates: the graph has no cycles
+    while name in producers and is_op(producers[name], *_MOVES) and producers[name].input:
+        name = producers[name].input[0]  # terminates: the graph has no cycles
     if name in stored:
         return _all_zero(stored[name])
-    node = makers.get(name)
+    node = producers.get(name)
     if node is None or not is_op(node, "Constant", "ConstantOfShape"):
         return False
     value = attribute(node, "value")
@@ -173,10 +163,7 @@ def _is_zero(
 def _all_zero(tensor: onnx.TensorProto) -> bool:
     from onnx import numpy_helper
 
-    count = 1
-    for dim in tensor.dims:
-        count *= dim
-    if tensor.data_type == STRING or count > _MAX_STATE:
+    if tensor.data_type == STRING or math.prod(tensor.dims) > _MAX_STATE:
         return False
     return not numpy_helper.to_array(tensor).any()
 
@@ -196,16 +183,13 @@ def rewrite_states(
     folder: Path,
     *,
     keep_rnn_state: bool = False,
-    shapes: Mapping[str, tuple[int, ...]] = _NO_SHAPES,
-    dims: Mapping[str, int] = _NO_DIMS,
-    values: Mapping[str, InputValue] = _NO_VALUES,
-    time_limit_s: float = _TIME_LIMIT_S,
+    time_limit_s: float = 60.0,
+    **sizes: Unpack[FixedSizes],
 ) -> Rewritten:
     """Write a model with explicit state to `folder` if the model has implicit state.
 
-    Return the path and the state pairs. `shapes`, `dims` and `values` fix open dimensions and
-    inputs, as in `qnnmem.load`. The new file does not contain these settings: load it with the same
-    ones.
+    Return the path and the state pairs. The new file does not contain the fixed sizes: load it with
+    the same ones.
     """
     path = Path(path)
     model = _unpack(path, keep_rnn_state)
@@ -218,7 +202,7 @@ def rewrite_states(
     kept = find_kept(draft) if rnns else frozenset()
     if not kept and not buffers:
         return Rewritten(path, notes=tuple(draft.notes))
-    windows = _rewrite(draft, kept, Fixed(dims, shapes, values), time_limit_s)
+    windows = _rewrite(draft, kept, Fixed(**sizes), time_limit_s)
     target = Path(folder) / f"{path.stem}.onnx"
     write_model(draft.model, target)
     return Rewritten(target, tuple(draft.states), windows, tuple(draft.notes))
@@ -236,12 +220,10 @@ def _unpack(path: Path, keep_rnn_state: bool) -> onnx.ModelProto | None:
 
 def _check_buffers(draft: Draft) -> bool:
     """Return whether there are Buffer ops; raise LoadError if they cannot be rewritten."""
-    path, graph = draft.path, draft.model.graph
-    inner = [node for function in draft.model.functions for node in function.node]
-    inner += [node for body in _bodies(graph) for node in body.node]
-    for node in filter(is_buffer, inner):
+    path = draft.path
+    for node in filter(is_buffer, _inner_nodes(draft.model)):
         raise refusal(path, node, "is in a branch, a loop or a function; move it to the main graph")
-    buffers = [node for node in graph.node if is_buffer(node)]
+    buffers = [node for node in draft.model.graph.node if is_buffer(node)]
     for node in buffers:
         read_settings(path, node)
     if len(buffers) > MAX_STATEFUL:
@@ -254,28 +236,27 @@ def _check_rnns(draft: Draft) -> bool:
 
     Raise LoadError for too many nodes or a node that reads its sequence backwards.
     """
-    graph = draft.model.graph
-    inner = sum(is_rnn(node) for body in _bodies(graph) for node in body.node)
-    inner += sum(is_rnn(node) for function in draft.model.functions for node in function.node)
+    inner = sum(map(is_rnn, _inner_nodes(draft.model)))
     if inner:
         draft.notes.append(
             f"the state of {inner} RNN nodes in branches, loops or functions is not kept"
         )
-    nodes = [node for node in graph.node if is_rnn(node)]
+    nodes = [node for node in draft.model.graph.node if is_rnn(node)]
     if len(nodes) > MAX_STATEFUL:
-        raise LoadError(
-            draft.path, (f"has {len(nodes):,} RNN nodes, over the limit of {MAX_STATEFUL}")
-        )
+        what = f"has {len(nodes):,} RNN nodes, over the limit of {MAX_STATEFUL}"
+        raise LoadError(draft.path, what)
     for node in nodes:
         check_direction(draft, node)
     return bool(nodes)
 
 
-def _bodies(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    for node in graph.node:
+def _inner_nodes(model: onnx.ModelProto) -> Iterator[onnx.NodeProto]:
+    """Yield the nodes of functions, branches and loops."""
+    for function in model.functions:
+        yield from function.node
+    for node in model.graph.node:
         for body in bodies(node):
-            yield body
-            yield from _bodies(body)
+            yield from nodes_within(body)
 
 
 def _rewrite(
@@ -361,10 +342,10 @@ def _examined(draft: Draft, trials: Trials, name: str) -> OnnxType:
     """
     from qnnmem.loader.onnx.passes.shape import find_type
 
-    found = find_type(trials, draft.model.graph, name)
-    if not found.is_static:
+    kind = find_type(trials, draft.model.graph, name)
+    if not kind.is_static:
         raise LoadError(draft.path, f"the shape of {quote(name)} is unknown; set it with an option")
-    return found
+    return kind
 
 
 def _keep_rnns(draft: Draft, trials: Trials, kept: frozenset[str]) -> None:
@@ -372,9 +353,10 @@ def _keep_rnns(draft: Draft, trials: Trials, kept: frozenset[str]) -> None:
 
     types = infer_types(trials, draft.model.graph, {})
     for node in [node for node in draft.model.graph.node if is_rnn(node) and key(node) in kept]:
-        kind = input_type(types, node)
-        if not kind.is_static and node.input and node.input[0]:
-            kind = _examined(draft, trials, node.input[0])
+        name = node.input[0] if node.input else ""
+        kind = types.get(name, UNKNOWN)
+        if not kind.is_static and name:
+            kind = _examined(draft, trials, name)
         keep_state(draft, node, kind)
 
 
@@ -382,21 +364,21 @@ def _gate(graph: onnx.GraphProto, windows: list[BufferWindow]) -> tuple[BufferWi
     """Return the windows, each with the outputs that are only valid once the window is full."""
     steps = [(reads(node), [name for name in node.output if name]) for node in graph.node]
     outputs = [item.name for item in graph.output]
-    found = []
+    gated = []
     for window in windows:
-        waiting = _behind(window, steps) if window.mode == BLOCKING else set()
-        # A counter does not read the frames that it counts, so `_behind` does not find it.
+        waiting = _dependents(window, steps) if window.mode == BLOCKING else set()
+        # A counter does not read the frames that it counts, so it is not among the dependents.
         for other in windows:
             if other.counter is not None and other.kept.new in waiting:
                 waiting.add(other.counter[1])
-        found.append(replace(window, gated=tuple(n for n in outputs if n in waiting)))
-    return tuple(found)
+        gated.append(replace(window, gated=tuple(n for n in outputs if n in waiting)))
+    return tuple(gated)
 
 
-def _behind(window: BufferWindow, steps: Sequence[tuple[list[str], list[str]]]) -> set[str]:
+def _dependents(window: BufferWindow, steps: Sequence[tuple[list[str], list[str]]]) -> set[str]:
     """Return the tensors whose values depend on a window."""
     reached = {window.kept.new}
-    for inputs, made in steps:
+    for inputs, outputs in steps:
         if not reached.isdisjoint(inputs):
-            reached.update(made)
+            reached.update(outputs)
     return reached - {window.kept.new}

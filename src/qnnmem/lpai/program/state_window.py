@@ -10,6 +10,7 @@ result   = the frames present, moved to the start, then zeros     (only if fille
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -111,9 +112,9 @@ class Draft:
     def replace(self, node: onnx.NodeProto, nodes: Sequence[onnx.NodeProto]) -> None:
         """Replace a node with other nodes, at the same position."""
         graph = self.model.graph
-        at = next(i for i, found in enumerate(graph.node) if found.output == node.output)
-        rest = [type(node).FromString(found.SerializeToString()) for found in graph.node[at + 1 :]]
-        del graph.node[at:]
+        index = next(i for i, other in enumerate(graph.node) if other.output == node.output)
+        rest = list(map(_copy, graph.node[index + 1 :]))
+        del graph.node[index:]
         graph.node.extend([*nodes, *rest])
 
 
@@ -154,18 +155,18 @@ def inline_external(path: Path, model: onnx.ModelProto) -> None:
 
 def forget_domain(model: onnx.ModelProto, domain: str) -> None:
     """Remove an operator set that no node uses."""
-    if all(node.domain != domain for node in _nodes(model.graph)):
-        kept = [entry for entry in model.opset_import if entry.domain != domain]
-        copies = [type(entry).FromString(entry.SerializeToString()) for entry in kept]
+    if all(node.domain != domain for node in nodes_within(model.graph)):
+        kept = [_copy(entry) for entry in model.opset_import if entry.domain != domain]
         del model.opset_import[:]
-        model.opset_import.extend(copies)
+        model.opset_import.extend(kept)
 
 
-def _nodes(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+def nodes_within(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
+    """Yield the nodes of a graph and of all bodies in it."""
     for node in graph.node:
         yield node
         for body in bodies(node):
-            yield from _nodes(body)
+            yield from nodes_within(body)
 
 
 class Declared:
@@ -191,6 +192,7 @@ class Declared:
 
 
 def _copy(item: Any) -> Any:
+    """Return a copy of a protobuf message that outlives the message it is part of."""
     return type(item).FromString(item.SerializeToString())
 
 
@@ -262,12 +264,12 @@ def read_settings(path: Path, node: onnx.NodeProto) -> BufferSettings:
 
 
 def _number(path: Path, node: onnx.NodeProto, name: str) -> int | None:
-    found = attribute(node, name)
-    if found is None:
+    value = attribute(node, name)
+    if value is None:
         return None
-    if found.type not in (0, _INT) or not found.HasField("i"):
+    if value.type not in (0, _INT) or not value.HasField("i"):
         raise refusal(path, node, f"has an attribute {name} that is not an integer")
-    return int(found.i)
+    return int(value.i)
 
 
 def read_window(
@@ -277,29 +279,29 @@ def read_window(
 
     `kind` is the type of the op's input, `reset` the input that empties the window.
     """
-    given = read_settings(path, node)
-    axis = _axis(path, node, given.axis, kind)
+    settings = read_settings(path, node)
+    axis = _axis(path, node, settings.axis, kind)
     shape = list(kind.shape or ())
     frames = shape[axis]
-    if given.size % frames:
-        words = f"has buffer_size {given.size:,}, {_not_multiple(frames)}"
+    if settings.size % frames:
+        words = f"has buffer_size {settings.size:,}, {_not_multiple(frames)}"
         raise refusal(path, node, words)
-    shape[axis] = given.size
+    shape[axis] = settings.size
     full = OnnxType(kind.elem, tuple(shape))
     check_shape(path, node.output[0], full.shape or (), DTYPES[full.elem])
-    stride = _stride(path, node, given, frames)
+    stride = _stride(path, node, settings, frames)
     kept = FrameWindow(
         name=title(node),
         old="",
         new=node.output[0],
         frames=frames,
-        size=given.size,
+        size=settings.size,
         stride=stride,
-        blocking=given.mode == BLOCKING,
-        padding=given.padding,
+        blocking=settings.mode == BLOCKING,
+        padding=settings.padding,
         reset=reset,
     )
-    return BufferWindow(kept, node.output[0], given.mode, axis), full
+    return BufferWindow(kept, node.output[0], settings.mode, axis), full
 
 
 def _axis(path: Path, node: onnx.NodeProto, axis: int, kind: OnnxType) -> int:
@@ -314,17 +316,19 @@ def _axis(path: Path, node: onnx.NodeProto, axis: int, kind: OnnxType) -> int:
     return axis % len(shape)
 
 
-def _stride(path: Path, node: onnx.NodeProto, given: BufferSettings, frames: int) -> int:
-    stride = frames if given.stride is None else given.stride
-    if not frames <= stride <= given.size or stride % frames:
-        words = f"has stride {quote(stride)}; allowed: {frames:,} to {given.size:,}, or "
-        raise refusal(path, node, words + _not_multiple(frames))
-    if given.mode != BLOCKING and stride != frames:
+def _stride(path: Path, node: onnx.NodeProto, settings: BufferSettings, frames: int) -> int:
+    stride = frames if settings.stride is None else settings.stride
+    if not frames <= stride <= settings.size:
+        words = f"has stride {quote(stride)}; allowed: {frames:,} to {settings.size:,}"
+        raise refusal(path, node, words)
+    if stride % frames:
+        raise refusal(path, node, f"has stride {stride:,}, {_not_multiple(frames)}")
+    if settings.mode != BLOCKING and stride != frames:
         words = (
-            f"returns a result in each execution (mode {given.mode}), so its stride must be "
-            f"{frames:,}"
+            f"returns a result in each execution (mode {settings.mode}), so its stride must be "
+            f"{frames:,}, not {stride:,}"
         )
-        raise refusal(path, node, f"{words}, not {stride:,}")
+        raise refusal(path, node, words)
     return stride
 
 
@@ -372,31 +376,35 @@ def _reset(draft: Draft, node: onnx.NodeProto) -> str | None:
 def _check_opset(draft: Draft, node: onnx.NodeProto, window: BufferWindow) -> None:
     need = _INTEGER_MIN if window.mode == LEFT else _WHERE if window.kept.reset else 0
     if draft.opset < need:
-        what = "mode 1" if window.mode == LEFT else "reset"
+        feature = "mode 1" if window.mode == LEFT else "reset"
         words = (
-            f"uses {what}, which needs ONNX operator set {need}, but the model has {draft.opset}"
+            f"uses {feature}, which needs ONNX operator set {need}, but the model has "
+            f"{draft.opset}; convert the model first"
         )
-        raise refusal(draft.path, node, f"{words}; convert the model first")
+        raise refusal(draft.path, node, words)
 
 
 def _remarks(node: onnx.NodeProto, window: BufferWindow, kind: OnnxType) -> list[str]:
-    who = f"Buffer {quote(title(node))}"
-    given = {found.name for found in node.attribute}
-    found = [f"{who}: unknown attribute {quote(n)} was ignored" for n in given - {*ATTRIBUTES}]
-    if "stride" not in given and window.kept.frames > 1:
+    buffer = f"Buffer {quote(title(node))}"
+    stated = {item.name for item in node.attribute}
+    unknown = stated - {*ATTRIBUTES}
+    remarks = [f"{buffer}: unknown attribute {quote(name)} was ignored" for name in unknown]
+    if "stride" not in stated and window.kept.frames > 1:
         frames = f"{window.kept.frames:,}"
-        found.append(
-            f"{who} has no stride; the default of 1 is below the {frames} frames of one "
+        remarks.append(
+            f"{buffer} has no stride; the default of 1 is below the {frames} frames of one "
             f"execution, so {frames} is used"
         )
     if window.kept.size == window.kept.frames:
-        found.append(f"{who} is not larger than the frames of one execution, so it has no state")
+        remarks.append(
+            f"{buffer} is not larger than the frames of one execution, so it has no state"
+        )
     elif kind.elem in _QUANTIZED:
-        found.append(
-            f"{who} contains quantized numbers; its empty frames have code 0, which means "
+        remarks.append(
+            f"{buffer} contains quantized numbers; its empty frames have code 0, which means "
             "zero only if the zero point is 0"
         )
-    return sorted(found)
+    return sorted(remarks)
 
 
 def _name(draft: Draft, window: BufferWindow, full: OnnxType) -> BufferWindow:
@@ -472,9 +480,7 @@ def _zero_frame(window: BufferWindow, full: OnnxType) -> onnx.TensorProto:
 
     shape = list(full.shape or ())
     shape[window.axis] = 1
-    size = onnx.helper.tensor_dtype_to_np_dtype(full.elem).itemsize
-    for dim in shape:
-        size *= dim
+    size = onnx.helper.tensor_dtype_to_np_dtype(full.elem).itemsize * math.prod(shape)
     return onnx.TensorProto(data_type=full.elem, dims=shape, raw_data=bytes(size))
 
 

@@ -10,13 +10,12 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from qnnmem.atomic_file import write_whole
 from qnnmem.calibration import Input, Sample, absolute, find_samples
 from qnnmem.child import REPLY_LIMIT, ChildProcess
 from qnnmem.errors import LoadError, UsageError, chain_words
-from qnnmem.loader.onnx.inputs import InputValue
 from qnnmem.loader.onnx.tensor import EXTERNAL, stored_bytes, tensors
 from qnnmem.lpai.compiled import Quant
 from qnnmem.lpai.quantize.child import (
@@ -25,15 +24,7 @@ from qnnmem.lpai.quantize.child import (
     Quantized,
     QuantizeProgress,
 )
-from qnnmem.lpai.quantize.precision import (
-    FloatOp,
-    ModelPrecision,
-    classify,
-    find_obstacle,
-    float_io,
-    float_tensors,
-)
-from qnnmem.lpai.quantize.quantized_graph import encodings
+from qnnmem.lpai.quantize.precision import find_obstacle
 from qnnmem.results.prepared import TriedWidths
 from qnnmem.text import quote
 from qnnmem.wire import ChildFailure, Frame
@@ -41,23 +32,11 @@ from qnnmem.wire import ChildFailure, Frame
 if TYPE_CHECKING:
     import onnx
 
-__all__ = [
-    "FloatOp",
-    "ModelPrecision",
-    "QuantizeResult",
-    "classify",
-    "encodings",
-    "float_io",
-    "float_tensors",
-    "quantize_model",
-]
+    from qnnmem.loader.onnx import FixedSizes
 
 RANDOM_SAMPLES = 8
-_ADVICE_S = 60.0  # nobody waits longer
+_ADVICE_S = 60.0  # limit on the time for trying wider types
 _LARGEST_MODEL = (2 << 30) - 1  # protobuf's own limit
-_NO_DIMS: Mapping[str, int] = MappingProxyType({})
-_NO_SHAPES: Mapping[str, tuple[int, ...]] = MappingProxyType({})
-_NO_VALUES: Mapping[str, InputValue] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,13 +62,11 @@ def quantize_model(
     weight_bits: Literal[8, 16] = 8,
     calibration: Path | None = None,
     seed: int = 0,
-    dims: Mapping[str, int] = _NO_DIMS,
-    shapes: Mapping[str, tuple[int, ...]] = _NO_SHAPES,
-    values: Mapping[str, InputValue] = _NO_VALUES,
     states: Sequence[tuple[str, str]] = (),
     integer_io: bool = True,
     time_limit_s: float = 600.0,
     progress: Callable[[str], None] | None = None,
+    **sizes: Unpack[FixedSizes],
 ) -> QuantizeResult:
     """Write a quantized copy of an ONNX model, and return its errors and scales.
 
@@ -101,15 +78,14 @@ def quantize_model(
     for width in (bits, weight_bits):
         if width not in (8, 16):
             raise UsageError(f"{width} bits are not supported; LPAI computes with 8 or 16")
-    limit = min(60.0, time_limit_s)
-    model = executable(path, dims=dims, shapes=shapes, values=values, time_limit_s=limit)
+    model = executable(path, time_limit_s=min(60.0, time_limit_s), **sizes)
     inputs = _inputs(path, model)
     _check(path, model, states)
     samples = None if calibration is None else find_samples(calibration, inputs)
     outside = (tensor for tensor in tensors(model) if tensor.data_location == EXTERNAL)
     stored = model.ByteSize() + sum(map(stored_bytes, outside))
     # Quantizing shrinks weights and adds nodes; a larger result means huge computed constants.
-    most = min(_LARGEST_MODEL, 2 * stored + REPLY_LIMIT)
+    limit = min(_LARGEST_MODEL, 2 * stored + REPLY_LIMIT)
     request = Quantize(
         path=path.resolve(),
         bits=bits,
@@ -121,26 +97,28 @@ def quantize_model(
         states=list(states),
         integer_io=integer_io,
         advice_s=min(_ADVICE_S, time_limit_s / 4),  # later steps need time too
-        most=most,
+        result_limit=limit,
     )
-    done, blob, tried = _ask_child(path, time_limit_s, request, model.SerializeToString(), progress)
+    reply, blob, tried = _ask_child(
+        path, time_limit_s, request, model.SerializeToString(), progress
+    )
     write_whole(output, blob)
-    return _result(done, tried, samples)
+    return _result(reply, tried, samples)
 
 
 def _result(
-    done: Quantized, tried: tuple[TriedWidths, ...], samples: Sequence[Sample] | None
+    reply: Quantized, tried: tuple[TriedWidths, ...], samples: Sequence[Sample] | None
 ) -> QuantizeResult:
-    notes, worst = list(done.notes), done.worst
+    notes, worst = list(reply.notes), reply.worst
     if samples is None:
         notes.insert(
             0,
-            f"ranges come from {done.samples} random samples: sizes and addresses are right, "
+            f"ranges come from {reply.samples} random samples: sizes and addresses are right, "
             "but results are not accurate until ranges come from real samples (calibration)",
         )
     if worst is not None:
         notes.append(f"largest difference from the float model on these samples: {worst:.2%}")
-    return QuantizeResult(tuple(notes), done.samples, samples is None, worst, done.io, tried)
+    return QuantizeResult(tuple(notes), reply.samples, samples is None, worst, reply.io, tried)
 
 
 def _inputs(path: Path, model: onnx.ModelProto) -> list[Input]:
@@ -149,15 +127,15 @@ def _inputs(path: Path, model: onnx.ModelProto) -> list[Input]:
     from qnnmem.loader.onnx.inputs import index_limits
 
     rows = index_limits(model.graph)
-    found = []
+    inputs = []
     for item in model.graph.input:
         kind = item.type.tensor_type
         dtype = helper.tensor_dtype_to_np_dtype(kind.elem_type)
         shape = tuple(size.dim_value for size in kind.shape.dim)
-        found.append(Input(item.name, dtype.name, shape, below=rows.get(item.name)))
-    if not found:
+        inputs.append(Input(item.name, dtype.name, shape, below=rows.get(item.name)))
+    if not inputs:
         raise LoadError(path, "has no inputs, so there is nothing to calibrate")
-    return found
+    return inputs
 
 
 def _check(path: Path, model: onnx.ModelProto, states: Sequence[tuple[str, str]]) -> None:
@@ -184,7 +162,7 @@ def _ask_child(
     payload: bytes,
     progress: Callable[[str], None] | None,
 ) -> tuple[Quantized, bytes, tuple[TriedWidths, ...]]:
-    """Return the child's reply, the quantized model, and the errors that more bits would give."""
+    """Return the child's reply, the quantized model, and the errors that wider types would have."""
     # A fixed hash seed: the order of sets must not affect the file.
     environment = {"PYTHONHASHSEED": "0"}
     tried: tuple[TriedWidths, ...] = ()
@@ -194,7 +172,7 @@ def _ask_child(
         blob = b""
         while reply is None:
             frame: Frame[Any] | None = child.receive(
-                QuantizeProgress | Quantized | ChildFailure, request.most
+                QuantizeProgress | Quantized | ChildFailure, request.result_limit
             )
             if frame is None:
                 break
@@ -207,8 +185,8 @@ def _ask_child(
             advice = child.receive(QuantizeAdvice)
             tried = () if advice is None else advice[0].tried
     if reply is None:
-        helps = "use fewer samples" if child.expired else "use smaller shapes"
-        raise LoadError(path, f"{child.lost(request.doing)}; {helps}")
+        cure = "use fewer samples" if child.expired else "use smaller shapes"
+        raise LoadError(path, f"{child.lost(request.doing)}; {cure}")
     if isinstance(reply, ChildFailure):
         if reply.kind == "usage":  # the error names its file
             raise UsageError(reply.sentence)

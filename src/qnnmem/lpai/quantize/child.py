@@ -11,7 +11,7 @@ out of memory affects only this limited process. It receives one request and sen
   insert quantize and dequantize nodes
   use the same scale for both ends of a state, make inputs and outputs integer
   run both models on some samples and compare
-  if they differ greatly, try more bits and send the resulting errors in a second reply
+  if they differ greatly, try wider types and send their errors in a second reply
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ class Quantize(WireMessage, frozen=True):
     seed: int
     states: list[tuple[str, str]]
     integer_io: bool
-    advice_s: float  # seconds for trying more bits
-    most: int  # maximum bytes of the result
+    advice_s: float  # seconds for trying wider types
+    result_limit: int  # maximum bytes of the result
 
 
 class QuantizeProgress(WireMessage, frozen=True):
@@ -94,7 +94,7 @@ class Quantized(WireMessage, frozen=True):
 
 
 class QuantizeAdvice(WireMessage, frozen=True):
-    """Reply with the errors that more bits would give."""
+    """Reply with the errors that wider types would have."""
 
     tried: tuple[TriedWidths, ...]
 
@@ -102,7 +102,7 @@ class QuantizeAdvice(WireMessage, frozen=True):
 def quantize(
     request: Quantize, payload: bytes, say: Say
 ) -> tuple[Quantized, bytes, Iterator[TriedWidths]]:
-    """Return the reply, the quantized model, and an iterator that tries more bits."""
+    """Return the reply, the quantized model, and an iterator that tries wider types."""
     import onnx
 
     states = request.states
@@ -117,24 +117,24 @@ def quantize(
     say("inserting quantize nodes")
     widths = Widths(request.bits, request.weight_bits)
     begin = monotonic()
-    result, made = _inserted(model, measured, widths, states)
-    notes += made
+    result, insert_notes = _inserted(model, measured, widths, states)
+    notes += insert_notes
     say("comparing with the float model")
     worst = _worst_error(model, result, measured.feeds)
     notes += _changed_integers(model, result, measured.feeds)
     seconds = monotonic() - begin
-    found: dict[str, Quant] = {}
+    io: dict[str, Quant] = {}
     if request.integer_io:
-        found, left = integer_io(result)
-        notes += left
+        io, io_notes = integer_io(result)
+        notes += io_notes
     open_session(result)  # fails unless onnxruntime accepts the finished model
     poor = worst is not None and worst > LARGE_ERROR
-    if result.ByteSize() > request.most:
-        raise ValueError(f"its computed constants exceed {request.most:,} bytes")
+    if result.ByteSize() > request.result_limit:
+        raise ValueError(f"its computed constants exceed {request.result_limit:,} bytes")
     blob = bytes(result.SerializeToString(deterministic=True))
     pace = (seconds, request.advice_s)
     tries = _tries(model, measured, widths, states, pace) if poor else iter(())
-    return Quantized(notes, measured.samples, worst, found, poor), blob, tries
+    return Quantized(notes, measured.samples, worst, io, poor), blob, tries
 
 
 def _inserted(
@@ -154,19 +154,19 @@ def _inserted(
 def _tries(
     model: onnx.ModelProto,
     measured: Measured,
-    given: Widths,
+    narrow: Widths,
     states: Sequence[tuple[str, str]],
     pace: tuple[float, float],
 ) -> Iterator[TriedWidths]:
-    """Yield the errors that more bits would give on the same samples.
+    """Yield the errors that wider types would have on the same samples.
 
     `pace` holds two times in seconds: for one attempt, and for all attempts.
     """
-    seconds, most = pace
+    seconds, limit = pace
     begin = monotonic()
-    wider = (Widths(given.activations, 16), Widths(16, given.weights), Widths(16, 16))
-    for widths in sorted({*wider} - {given}):
-        if monotonic() - begin + seconds > most:
+    wider = (Widths(narrow.activations, 16), Widths(16, narrow.weights), Widths(16, 16))
+    for widths in sorted({*wider} - {narrow}):
+        if monotonic() - begin + seconds > limit:
             return
         worst = _worst_error(model, _inserted(model, measured, widths, states)[0], measured.feeds)
         if worst is not None:
@@ -197,8 +197,8 @@ def _measure(model: onnx.ModelProto, request: Quantize, say: Say) -> Measured:
 
     def feeds() -> Iterator[Feed]:
         if request.samples is None:
-            given = [item for item in request.inputs if item.name not in state_inputs]
-            yield from (random_sample(given, request.seed, number) for number in range(count))
+            inputs = [item for item in request.inputs if item.name not in state_inputs]
+            yield from (random_sample(inputs, request.seed, number) for number in range(count))
         else:
             for sample in request.samples:
                 yield read_sample(sample, request.inputs, state_inputs)
@@ -281,7 +281,7 @@ def main() -> int:
     if frame is None:
         return 1
     try:
-        done, blob, tries = quantize(
+        reply, blob, tries = quantize(
             *frame, lambda text: write_frame(replies, QuantizeProgress(text))
         )
     except QnnMemError as exc:
@@ -292,8 +292,8 @@ def main() -> int:
     except Exception as exc:  # the parent reports it
         write_frame(replies, ChildFailure(sentence(exc)))
     else:
-        write_frame(replies, done, blob)
-        if done.poor:
+        write_frame(replies, reply, blob)
+        if reply.poor:
             write_frame(replies, QuantizeAdvice(tuple(tries)))
     return 0
 

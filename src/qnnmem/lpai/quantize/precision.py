@@ -7,7 +7,7 @@ dequantized after all computation.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -20,8 +20,6 @@ from qnnmem.lpai.program.contents import may_hold
 from qnnmem.text import quote
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
-
     import onnx
 
 # Ops that move or convert data without computing: allowed between float inputs or outputs and
@@ -94,15 +92,15 @@ def classify(model: Model) -> ModelPrecision:
     """Return which ops of a model compute in floating point, and the widths of its integers."""
     floats = frozenset(float_tensors(model)) - _unread(model)
     border = _Border(model, floats)
-    found = [
-        FloatOp(op.name, op.type, next(iter(_touched(op, floats)), ""))
+    outer = [
+        FloatOp(op.name, op.type, next(_touched(op, floats)))
         for op in model.ops
         if any(_touched(op, floats)) and not border.allows(op)
     ]
     inner = [item for op in model.ops for body in op.bodies for item in _inside(body, floats)]
     return ModelPrecision(
         ops=_count(model),
-        float_ops=(*found, *inner),
+        float_ops=(*outer, *inner),
         float_io=float_io(model),
         bits=tuple(sorted(_widths(model))),
     )
@@ -195,7 +193,7 @@ class Obstacle:
     """Why a model cannot be quantized, and whether qnnmem can run it unquantized."""
 
     words: Words
-    runs_at_desk: bool = True
+    runs_unquantized: bool = True
     unquantized: str = ""  # advice on what to do instead of quantizing
 
 
@@ -203,13 +201,12 @@ def find_obstacle(model: onnx.ModelProto) -> Obstacle | None:
     """Return the first reason why a float model cannot be quantized, or None."""
     nodes = [model.graph.node[at] for at in live(model.graph)]
     if words := _foreign(nodes):
-        return Obstacle(words, runs_at_desk=False)
+        return Obstacle(words, runs_unquantized=False)
     if words := _quantized_already(nodes):
-        return Obstacle(
-            words, unquantized=(", or do not quantize if no op computes in floating point")
-        )
-    found = _nothing_known(nodes) or _other_float(nodes, _kinds(model.graph))
-    return Obstacle(found) if found else None
+        advice = ", or do not quantize if no op computes in floating point"
+        return Obstacle(words, unquantized=advice)
+    clause = _nothing_known(nodes) or _other_float(nodes, _kinds(model.graph))
+    return Obstacle(clause) if clause else None
 
 
 def find_control(model: onnx.ModelProto) -> Obstacle | None:
@@ -218,8 +215,8 @@ def find_control(model: onnx.ModelProto) -> Obstacle | None:
     The body of such a branch or loop would not be quantized.
     """
     nodes = [model.graph.node[at] for at in live(model.graph)]
-    found = _left_control(model, nodes, _kinds(model.graph))
-    return Obstacle(found) if found else None
+    clause = _float_control(model, nodes, _kinds(model.graph))
+    return Obstacle(clause) if clause else None
 
 
 def _kinds(graph: onnx.GraphProto) -> dict[str, int]:
@@ -237,7 +234,7 @@ def _quantized_already(nodes: Iterable[onnx.NodeProto]) -> str:
         kind = node.op_type
         if kind in _QUANTIZED or kind.startswith("QLinear") or kind.endswith("Integer"):
             return (
-                f"is already partly quantized, as {_who(node)} shows; quantize the original "
+                f"is already partly quantized, as {_title(node)} shows; quantize the original "
                 "float model"
             )
     return ""
@@ -255,7 +252,7 @@ def _foreign(nodes: Iterable[onnx.NodeProto]) -> str:
     for node in nodes:
         if not may_hold(node):
             domain = f" of domain {quote(node.domain)}" if node.domain else ""
-            return f"{_who(node)}{domain} cannot be prepared; export it as other ONNX operators"
+            return f"{_title(node)}{domain} cannot be prepared; export it as other ONNX operators"
     return ""
 
 
@@ -266,33 +263,33 @@ def _other_float(nodes: Iterable[onnx.NodeProto], kinds: Mapping[str, int]) -> s
             if kinds.get(name) in _FLOATS and not is_op(node, "Cast"):
                 kind = _FLOATS[kinds[name]]
                 return (
-                    f"{_who(node)} computes in {kind}, but only float32 can be quantized; "
+                    f"{_title(node)} computes in {kind}, but only float32 can be quantized; "
                     "convert the model to float32 first"
                 )
     return ""
 
 
-def _left_control(
+def _float_control(
     model: onnx.ModelProto, nodes: Iterable[onnx.NodeProto], kinds: Mapping[str, int]
 ) -> Words:
     """Return a clause about the first branch or loop with float results, or ""."""
-    left = (node for node in nodes if is_op(node, *_CONTROL))
-    node = next((n for n in left if any(kinds.get(o, _FLOAT) == _FLOAT for o in n.output)), None)
+    control = (node for node in nodes if is_op(node, *_CONTROL))
+    node = next((n for n in control if any(kinds.get(o, _FLOAT) == _FLOAT for o in n.output)), None)
     if node is None:
         return ""
-    what = f"{_who(node)} cannot be resolved, so its body stays floating point; "
+    what = f"{_title(node)} cannot be resolved, so its body stays floating point; "
     switches = find_open_inputs(OnnxGraph.of(model.graph)).switches
     if is_op(node, "If") and switches:
         switch = switches[0]
         value = str(switch.value(switch.candidates[0])).lower()
-        given = Setting("values", f"{switch.input}={value}")
-        return (f"{what}fix the input that decides the branch, e.g. with ", given)
+        setting = Setting("values", f"{switch.input}={value}")
+        return (f"{what}fix the input that decides the branch, e.g. with ", setting)
     if is_op(node, "If"):
         return f"{what}export the model with the branch that is taken"
     return f"{what}export the model with the loop unrolled"
 
 
-def _who(node: onnx.NodeProto) -> str:
+def _title(node: onnx.NodeProto) -> str:
     """Return a node's operator and name, worded for a message."""
     name = node.name or next(iter(node.output), "")
     return f"{quote(node.op_type)[1:-1]} {quote(name)}"

@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict
+from functools import reduce
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from qnnmem.errors import UsageError
@@ -153,8 +154,8 @@ def _zeros(kinds: Mapping[str, tuple[str, Any]], names: Iterable[str]) -> dict[s
 
 def _widen(ranges: dict[str, ValueRange], values: Feed) -> None:
     for name, value in values.items():
-        found = range_of(value)
-        ranges[name] = ranges[name].union(found) if name in ranges else found
+        seen = range_of(value)
+        ranges[name] = ranges[name].union(seen) if name in ranges else seen
 
 
 def range_of(value: NDArray[Any]) -> ValueRange:
@@ -169,22 +170,17 @@ def range_of(value: NDArray[Any]) -> ValueRange:
 
 def _types(kinds: Mapping[str, tuple[str, Any]]) -> list[onnx.ValueInfoProto]:
     """Return the tensor types that onnxruntime found; the quantizer skips other tensors."""
+    import numpy
     from onnx import helper
 
     from qnnmem.loader.onnx.trial_program import TYPE_NAMES
 
-    found = []
+    types = []
     for name, (kind, shape) in kinds.items():
         if kind in TYPE_NAMES:
-            elem = helper.np_dtype_to_tensor_dtype(_dtype(TYPE_NAMES[kind]))
-            found.append(helper.make_tensor_value_info(name, elem, shape))
-    return found
-
-
-def _dtype(name: str) -> Any:
-    import numpy
-
-    return numpy.dtype(name)
+            elem = helper.np_dtype_to_tensor_dtype(numpy.dtype(TYPE_NAMES[kind]))
+            types.append(helper.make_tensor_value_info(name, elem, shape))
+    return types
 
 
 def replace_endless(graph: onnx.GraphProto, ranges: dict[str, ValueRange]) -> list[str]:
@@ -195,9 +191,11 @@ def replace_endless(graph: onnx.GraphProto, ranges: dict[str, ValueRange]) -> li
     for item in graph.initializer:
         values = _endless(item)
         readers = [node for node in graph.node if item.name in node.input]
-        seen = _union(ranges[n] for node in readers for n in _tensors(node) if n in ranges)
-        if values is None or seen is None:
+        names = {name for node in readers for name in (*node.input, *node.output)}
+        neighbours = [ranges[name] for name in names if name in ranges]
+        if values is None or not neighbours:
             continue
+        seen = reduce(ValueRange.union, neighbours)
         item.CopyFrom(numpy_helper.from_array(_limited(values, seen), item.name))
         for node in (node for node in readers if node.op_type not in _PICK):
             for name in (name for name in node.output if name in ranges):
@@ -238,31 +236,19 @@ def _widened(seen: ValueRange) -> ValueRange:
     return ValueRange(seen.lowest - span, seen.highest + span)
 
 
-def _tensors(node: onnx.NodeProto) -> Iterator[str]:
-    yield from node.input
-    yield from node.output
-
-
-def _union(ranges: Iterable[ValueRange]) -> ValueRange | None:
-    found: ValueRange | None = None
-    for item in ranges:
-        found = item if found is None else found.union(item)
-    return found
-
-
 def encodings(model: onnx.ModelProto) -> dict[str, Quant]:
     """Return the scales and zero points of integer inputs and outputs, from a model's metadata."""
-    found = {}
+    quants = {}
     for item in model.metadata_props:
         name = item.key.removeprefix(METADATA_KEY)
         if name != item.key:
             try:
-                noted = json.loads(item.value[:1000])
-                found[name] = Quant(float(noted["scale"]), int(noted["zero_point"]))
+                entry = json.loads(item.value[:1000])
+                quants[name] = Quant(float(entry["scale"]), int(entry["zero_point"]))
             except (ValueError, TypeError, KeyError) as exc:
-                entry = f"the model's metadata entry {item.key[:80]!r}"
-                raise UsageError(f"{entry} is not valid") from exc
-    return found
+                what = f"the model's metadata entry {item.key[:80]!r} is not valid"
+                raise UsageError(what) from exc
+    return quants
 
 
 def name_nodes(graph: onnx.GraphProto) -> None:
@@ -357,25 +343,25 @@ def integer_io(model: onnx.ModelProto) -> tuple[dict[str, Quant], list[str]]:
     Return the scales and zero points by name, and notes. Names do not change. An input or output
     that other nodes need as float stays float, and a note names it.
     """
-    graph, found = model.graph, {}
+    graph, quants = model.graph, {}
     for item in graph.input:
         entry = _entry(graph, item.name)
         if entry is not None and item.name not in {other.name for other in graph.output}:
-            found[item.name] = _encoding(graph, entry)
+            quants[item.name] = _encoding(graph, entry)
             _set_type(graph, item, entry)
             _rename_reads(graph, entry.output[0], item.name)
             graph.node.remove(entry)
     for item in graph.output:
         leave = None if item.name in _captured(graph) else _exit(graph, item.name)
         if leave is not None and leave.input[0] not in _io(graph):
-            found[item.name] = _encoding(graph, leave)
+            quants[item.name] = _encoding(graph, leave)
             _set_type(graph, item, leave)
             _take_output(graph, leave, item.name)
-    for name, encoding in found.items():
-        entry_text = json.dumps(asdict(encoding), sort_keys=True)
+    for name, quant in quants.items():
+        entry_text = json.dumps(asdict(quant), sort_keys=True)
         model.metadata_props.add(key=METADATA_KEY + name, value=entry_text)
     _drop_unread(graph)
-    return found, [f"{quote(name)} stays floating point" for name in _float_io(graph)]
+    return quants, [f"{quote(name)} stays floating point" for name in _float_io(graph)]
 
 
 def _take_output(graph: onnx.GraphProto, leave: onnx.NodeProto, name: str) -> None:
@@ -557,13 +543,13 @@ def _state_ranges(
     """
     import numpy
 
-    found = {}
+    overrides = {}
     for old, new in states:
         if old in ranges and new in ranges:
             both = ranges[old].union(ranges[new])
             limits = {"rmin": numpy.float32(both.lowest), "rmax": numpy.float32(both.highest)}
-            found[old] = found[new] = [limits]
-    return found
+            overrides[old] = overrides[new] = [limits]
+    return overrides
 
 
 def _recurrent_weights(graph: onnx.GraphProto, kind: Any) -> dict[str, list[dict[str, Any]]]:

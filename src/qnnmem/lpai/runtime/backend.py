@@ -19,6 +19,7 @@ from qnnmem.qnn.enums import BackendOption, BackendProperty, HwVersion, LogLevel
 
 Log = Callable[[LogLevel, str], None]
 T = TypeVar("T")
+Answer = TypeVar("Answer")
 
 
 class Backend:
@@ -30,11 +31,11 @@ class Backend:
         if log is not None and not callable(log):
             raise UsageError(f"{shown(log)} must be a function of a log level and a line")
         self.profile = profile or make_profile()
-        self.log: Log = _silent if log is None else log
+        self.log: Log = log or ignore_log
         self.findings = FindingLog()
         self.alignment_queried_at: int | None = None  # serial number of the first query
         self.is_freed = False
-        self._made = Resource("backend", "L1", "the backend made at {at}", of_process())
+        self._resource = Resource("backend", "L1", "the backend made at {at}", of_process())
 
     @classmethod
     def create(
@@ -53,10 +54,7 @@ class Backend:
     def get_property(self, properties: Iterable[Property | None]) -> None:
         """Fill in the value of every property, or fail for all (`QnnBackend_getProperty`)."""
         self.check_alive("QnnBackend_getProperty")
-        asked = list(until_null(properties, Property))
-        answers = [self._answer(question) for question in asked]
-        for question, answer in zip(asked, answers, strict=True):
-            question.value.value = answer
+        for answer in fill_in(properties, self._answer):
             if isinstance(answer, AlignmentReq) and self.alignment_queried_at is None:
                 self.alignment_queried_at = next_serial()
 
@@ -68,30 +66,30 @@ class Backend:
             self.refuse(1000, "R14", sentence, "QnnDevice_create", cure=cure)
 
     def get_platform_info(self) -> dict[str, object]:
-        """Return the hardware version and the domain (`QnnDevice_getPlatformInfo`)."""
+        """Return the hardware version and the process domain (`QnnDevice_getPlatformInfo`)."""
         return {"hwVersion": self.profile.hw_version.word, "domainId": 0, "domainName": "adsp"}
 
     def free(self) -> None:
         """Free the backend (`QnnBackend_free`); report its live objects, which become invalid."""
         self.check_alive("QnnBackend_free")
         self.is_freed = True
-        left = list(self._made.left("was not freed before the backend", "L1"))
-        self._made.freed()
-        for found in left:
-            self.note(found)
+        leaks = list(self._resource.left("was not freed before the backend", "L1"))
+        self._resource.freed()
+        for leak in leaks:
+            self.note(leak)
 
     def disown(self) -> None:
-        """Do not report the backend as a leak; call this when its owner failed."""
-        self._made.freed()
+        """Do not report the backend as a leak; call this if its owner failed."""
+        self._resource.freed()
 
     def track(self) -> None:
         """Report the backend as a leak unless it is freed, even if nothing is created with it."""
-        self._made.keep()
+        self._resource.keep()
 
     def makes(self, kind: str, rule: str, what: str) -> Resource:
         """Return a new resource that must be freed before the backend."""
-        self._made.keep()
-        return self._made.part(kind, rule, what)
+        self._resource.keep()
+        return self._resource.part(kind, rule, what)
 
     def check_alignment_query(self, buffer: ClientBuffer, what: str, call: str) -> bool:
         """Report R1 if memory was allocated before the alignment was queried.
@@ -100,15 +98,15 @@ class Backend:
         unknown, so any earlier query is sufficient. Memory that was allocated correctly for one
         backend also counts as correct for other backends with the same alignment.
         """
-        made, queried = buffer.allocation, self.alignment_queried_at
+        block, queried = buffer.allocation, self.alignment_queried_at
         pair = (self.profile.start_alignment, self.profile.size_alignment)
         if queried is None:
             sentence = f"{what} was allocated without a query of the alignment"
-        elif made is not None and made.serial < queried and pair not in made.known_alignments:
+        elif block is not None and block.serial < queried and pair not in block.known_alignments:
             sentence = f"{what} was allocated before the alignment was queried"
         else:
-            if made is not None:
-                made.known_alignments.add(pair)
+            if block is not None:
+                block.known_alignments.add(pair)
             return False
         self.note(finding("R1", sentence, call, buffer=what, address=buffer.address))
         return True
@@ -136,12 +134,12 @@ class Backend:
 
     def _configure(self, config: Config) -> None:
         inner = config.value
-        known = config.option == CUSTOM and isinstance(inner, Config)
-        if not known or inner.option != BackendOption.CUSTOM_CFG_HW_INFO:
-            self._unknown("config option", inner.option if known else config.option, 4004)
+        is_custom = config.option == CUSTOM and isinstance(inner, Config)
+        if not is_custom or inner.option != BackendOption.CUSTOM_CFG_HW_INFO:
+            self._unknown("config option", inner.option if is_custom else config.option, 4004)
         info = inner.value
-        numbers = isinstance(info, HwInfo) and isinstance(info.target, int)
-        if not numbers or info.target not in _MODES:
+        has_target = isinstance(info, HwInfo) and isinstance(info.target, int)
+        if not has_target or info.target not in _MODES:
             sentence = "the hardware info has a target that this backend does not support"
             self.refuse(4012, "R14", sentence, "QnnBackend_create")
         number = info.hw_version if isinstance(info.hw_version, int) else None
@@ -151,18 +149,19 @@ class Backend:
                 f"the hardware info has version {shown(info.hw_version)}; it must be v4 or later"
             )
             self.refuse(4012, "R14", sentence, "QnnBackend_create")
-        self.profile = _moved(self.profile, _MODES[info.target], versions[0])
+        self.profile = _profile_for(self.profile, _MODES[info.target], versions[0])
 
-    def _answer(self, question: Property) -> AlignmentReq | bool:
-        inner = question.value
-        if question.option != CUSTOM or not isinstance(inner, Property):
-            self._unknown("property", question.option, 4004)
+    def _answer(self, query: Property) -> AlignmentReq | bool:
+        inner = query.value
+        if query.option != CUSTOM or not isinstance(inner, Property):
+            self._unknown("property", query.option, 4004)
         if inner.option == BackendProperty.GET_PROP_ALIGNMENT_REQ:
             return AlignmentReq(self.profile.start_alignment, self.profile.size_alignment)
         if inner.option == BackendProperty.GET_PROP_REQUIRE_PERSISTENT_BINARY:
             return self.profile.require_persistent_binary
-        later = (BackendProperty.GET_PROP_ENPU_CORE_NUM, BackendProperty.GET_PROP_ENPU_CORE_INFO)
-        self._unknown("property", inner.option, 4003 if inner.option in later else 4004)
+        # Properties that QNN documents without their payload.
+        named = (BackendProperty.GET_PROP_ENPU_CORE_NUM, BackendProperty.GET_PROP_ENPU_CORE_INFO)
+        self._unknown("property", inner.option, 4003 if inner.option in named else 4004)
 
     def _unknown(self, what: str, option: int, code: int) -> NoReturn:
         why = "known, but its payload is not public" if code == 4003 else "unknown to this backend"
@@ -171,8 +170,8 @@ class Backend:
         self.refuse(code, "R14", sentence, call)
 
 
-def _moved(old: Profile, mode: Mode, version: HwVersion) -> Profile:
-    """Return the profile for another mode and version; change only what depends on the mode."""
+def _profile_for(old: Profile, mode: Mode, version: HwVersion) -> Profile:
+    """Return the profile for another mode and version; keep the settings that depend on neither."""
     if mode is old.mode:
         return replace(old, hw_version=version)
     return replace(
@@ -198,7 +197,8 @@ def until_null(items: Iterable[T | None] | None, kind: type[T]) -> Iterator[T]:
     """Yield the items of a NULL-terminated array up to the first None."""
     if items is None:
         return
-    if not isinstance(items, Iterable) or isinstance(items, _NOT_LISTS) or _is_array(items):
+    is_one_value = isinstance(items, _NOT_LISTS) or hasattr(items, "__array__")
+    if is_one_value or not isinstance(items, Iterable):
         raise UsageError(f"{shown(items)} is not a list of {kind.__name__} with None at its end")
     for item in items:
         if item is None:
@@ -210,8 +210,15 @@ def until_null(items: Iterable[T | None] | None, kind: type[T]) -> Iterator[T]:
         yield item
 
 
-def _is_array(items: object) -> bool:
-    return hasattr(items, "__array__")
+def fill_in(
+    properties: Iterable[Property | None], answer: Callable[[Property], Answer]
+) -> list[Answer]:
+    """Fill in the value of every property, or of none if one fails; return the values."""
+    queried = list(until_null(properties, Property))
+    values = [answer(query) for query in queried]
+    for query, value in zip(queried, values, strict=True):
+        query.value.value = value
+    return values
 
 
 def _check_option(item: Config | Property) -> None:
@@ -227,5 +234,5 @@ def shown(value: object) -> str:
     return text if len(text) <= 40 and text.isprintable() else f"a {type(value).__name__}"
 
 
-def _silent(_level: LogLevel, _text: str) -> None:
+def ignore_log(_level: LogLevel, _text: str) -> None:
     """Ignore a log line."""

@@ -17,6 +17,7 @@ from qnnmem.lpai.runtime.backend import Backend, shown, until_null
 from qnnmem.lpai.runtime.descriptors import CUSTOM, Config, CoreAffinityCfg, Mem, PerfCfg
 from qnnmem.qnn.enums import (
     BinaryCompatibility,
+    CEnum,
     ClientPerfType,
     ContextCustomOption,
     ContextOption,
@@ -61,7 +62,7 @@ def read_configs(backend: Backend, configs: Iterable[Config | None] | None) -> C
 class _Reader:
     def __init__(self, backend: Backend) -> None:
         self._backend = backend
-        self._found: dict[str, Any] = {}
+        self._settings: dict[str, Any] = {}
         self._island: list[str | None] = []
 
     def read(self, configs: Iterable[Config | None] | None) -> ContextConfig:
@@ -76,21 +77,21 @@ class _Reader:
         if self._island and not self._backend.profile.island_allowed:
             mode = self._backend.profile.mode.value
             self._fail(1000, "R14", f"{mode} mode has no island")
-        return ContextConfig(**self._found, island=tuple(self._island))
+        return ContextConfig(**self._settings, island=tuple(self._island))
 
     def _plain(self, config: Config) -> None:
         option, value = config.option, config.value
         if option == ContextOption.PRIORITY:
-            self._found["priority"] = Priority(self._one_of(value, Priority, "priority"))
+            self._settings["priority"] = Priority(self._one_of(value, Priority, "priority"))
         elif option == ContextOption.ASYNC_EXECUTION_QUEUE_DEPTH:
-            self._found["queue_depth"] = self._number(value, "queue depth")
+            self._settings["queue_depth"] = self._number(value, "queue depth")
         elif option == ContextOption.ENABLE_GRAPHS:
-            self._found["enable_graphs"] = tuple(until_null(value, str))
+            self._settings["enable_graphs"] = tuple(until_null(value, str))
         elif option == ContextOption.PERSISTENT_BINARY:
-            self._found["persistent_binary"] = bool(self._number(value, "PERSISTENT_BINARY"))
+            self._settings["persistent_binary"] = bool(self._number(value, "PERSISTENT_BINARY"))
         elif option == ContextOption.BINARY_COMPATIBILITY:
             chosen = self._one_of(value, BinaryCompatibility, "binary compatibility")
-            self._found["strict"] = chosen == BinaryCompatibility.STRICT
+            self._settings["strict"] = chosen == BinaryCompatibility.STRICT
         elif option in (ContextOption.MEMORY_LIMIT_HINT, ContextOption.DEFER_GRAPH_INIT):
             self._number(value, ContextOption(option).name)
         elif option in (ContextOption.ERROR_REPORTING, ContextOption.OEM_STRING):
@@ -104,19 +105,17 @@ class _Reader:
             if kind not in self._backend.profile.mem_types:
                 mode = self._backend.profile.mode.value
                 self._fail(1000, "R14", f"{mode} mode has no {kind.name} for the model buffer")
-            self._found["model_mem_type"] = kind
+            self._settings["model_mem_type"] = kind
         elif config.option == ContextCustomOption.ENABLE_ISLAND:
             if not isinstance(config.value, str | None):
-                self._fail(
-                    INVALID_CONFIG, "R14", ("island takes a graph name, or NULL for all graphs")
-                )
+                sentence = "island takes a graph name, or NULL for all graphs"
+                self._fail(INVALID_CONFIG, "R14", sentence)
             self._island.append(config.value)
         else:
             self._fail(5000, "R14", f"LPAI context option {config.option} is unknown")
 
-    def _one_of(self, value: Any, kind: type, what: str) -> int:
-        known = {int(item) for item in kind if item.name != "UNDEFINED"}  # type: ignore[attr-defined]  # an IntEnum
-        if not isinstance(value, int) or value not in known:
+    def _one_of(self, value: Any, kind: type[CEnum], what: str) -> int:
+        if not _is_member(value, kind):
             self._fail(INVALID_CONFIG, "R14", f"{shown(value)} is not a {what}")
         return int(value)
 
@@ -166,15 +165,15 @@ def check_configs(
     """Return the settings in a NULL-terminated list; if an option repeats, the last one counts."""
     last = {}
     for config in until_null(configs, Config):
-        own = config.option == CUSTOM and isinstance(config.value, Config)
-        key = (config.option, config.value.option if own else None)
-        last[key] = config.value if own else config
+        is_custom = config.option == CUSTOM and isinstance(config.value, Config)
+        key = (config.option, config.value.option if is_custom else None)
+        last[key] = config.value if is_custom else config
     check = _Check(backend, state)
-    found: dict[str, object] = {}
+    changes: dict[str, object] = {}
     for (option, inner), config in last.items():
         name, value = check.custom(config) if inner is not None else check.plain(option, config)
-        found[name] = value
-    return GraphChanges(**found)  # type: ignore[arg-type]  # each name comes with a value of its type
+        changes[name] = value
+    return GraphChanges(**changes)  # type: ignore[arg-type]  # each name comes with a value of its type
 
 
 def check_frame_rate(backend: Backend, perf: PerfCfg) -> None:
@@ -196,13 +195,11 @@ class _Check:
 
     def plain(self, option: int, config: Config) -> tuple[str, object]:
         if option == GraphConfigOption.PRIORITY:
-            if not isinstance(config.value, int) or config.value not in {
-                p.value for p in Priority if p is not Priority.UNDEFINED
-            }:
+            if not _is_member(config.value, Priority):
                 self._fail(_INVALID, "R14", f"{shown(config.value)} is not a priority")
             return "priority", Priority(config.value)
-        known = option in {o.value for o in GraphConfigOption} - {GraphConfigOption.UNDEFINED}
-        self._unknown(option, 1000 if known and option != CUSTOM else _INVALID)
+        is_known = _is_member(option, GraphConfigOption) and option != CUSTOM
+        self._unknown(option, 1000 if is_known else _INVALID)
 
     def custom(self, config: Config) -> tuple[str, object]:
         option, value = config.option, config.value
@@ -216,11 +213,8 @@ class _Check:
             if self._state.is_finalized:
                 self._fail(6024, "R6", f"{what} cannot be set after finalize", what)
             if option == GraphOption.SET_CFG_PREPARE:
-                self._fail(
-                    1000,
-                    "R14",
-                    "prepare options are for the compiler and have no effect on a binary",
-                )
+                sentence = "prepare options are for the compiler and have no effect on a binary"
+                self._fail(1000, "R14", sentence)
             return what, self._memory(value, what, self._state.persistent_bytes)
         if option == GraphOption.SET_CFG_PERF_CFG:
             return "perf", self._perf(value)
@@ -257,8 +251,7 @@ class _Check:
         return buffer
 
     def _memory_type(self, mem_type: int, what: str) -> None:
-        known = {m.value for m in MemType if m is not MemType.UNDEFINED}
-        if mem_type not in known:
+        if not _is_member(mem_type, MemType):
             sentence = f"the memory type of {what}, {mem_type:#x}, does not exist"
             self._fail(_INVALID, "R14", sentence, what)
         profile = self._backend.profile
@@ -270,8 +263,10 @@ class _Check:
     def _origin(self, mem_type: int, buffer: ClientBuffer, what: str) -> None:
         """Report T5 if a descriptor names another heap than the one the buffer came from."""
         if buffer.mem_type is not None and buffer.mem_type != mem_type:
-            said, given = MemType(mem_type).name, buffer.mem_type.name
-            sentence = f"{what} is declared as {said}, but its memory came from the {given} heap"
+            declared, actual = MemType(mem_type).name, buffer.mem_type.name
+            sentence = (
+                f"{what} is declared as {declared}, but its memory came from the {actual} heap"
+            )
             self._fail(_INVALID, "T5", sentence, what, buffer.address)
 
     def _size(self, mem: Mem, buffer: ClientBuffer, what: str, need: int) -> None:
@@ -322,24 +317,18 @@ class _Check:
     def _perf(self, value: object) -> PerfCfg:
         if not isinstance(value, PerfCfg) or not _whole(value.fps, value.ftrt_ratio):
             self._fail(_INVALID, "R14", "the performance config must be {fps, ftrt_ratio, client}")
-        if not isinstance(value.client_type, int) or value.client_type not in (
-            ClientPerfType.REAL_TIME,
-            ClientPerfType.NON_REAL_TIME,
-        ):
+        if not _is_member(value.client_type, ClientPerfType):
             self._fail(_INVALID, "R14", f"{shown(value.client_type)} is not a client type")
         return value
 
     def _affinity(self, value: object) -> CoreAffinityCfg:
         if not isinstance(value, CoreAffinityCfg) or not _whole(value.core_selection):
             self._fail(_INVALID, "R14", "the core affinity must be {affinity, core_selection}")
-        if not isinstance(value.affinity, int) or value.affinity not in (
-            CoreAffinity.SOFT,
-            CoreAffinity.HARD,
-        ):
+        if not _is_member(value.affinity, CoreAffinity):
             self._fail(_INVALID, "R14", f"{shown(value.affinity)} is not an affinity")
         cores = self._backend.profile.core_count
-        mask, every = value.core_selection, (1 << cores) - 1
-        if mask not in (0, every, _UINT32) and (mask & (mask - 1) or mask > every):
+        mask, all_cores = value.core_selection, (1 << cores) - 1
+        if mask not in (0, all_cores, _UINT32) and (mask & (mask - 1) or mask > all_cores):
             sentence = f"core selection {mask:#x} must select one of {cores} cores, none or all"
             self._fail(_INVALID, "R14", sentence)
         return value
@@ -362,6 +351,11 @@ class _Check:
 
 def _whole(*values: object) -> bool:
     return all(type(v) is int and 0 <= v <= _UINT32 for v in values)
+
+
+def _is_member(value: object, kind: type[CEnum]) -> bool:
+    """Return whether a number is one of QNN's values for an enum, other than UNDEFINED."""
+    return isinstance(value, int) and value in {m.value for m in kind if m.name != "UNDEFINED"}
 
 
 def _shortened(buffer: ClientBuffer, size: int) -> ClientBuffer:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import threading
-import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from threading import Lock
@@ -17,7 +16,7 @@ from qnnmem.contract.rules import finding
 from qnnmem.errors import ProgramError, QnnError
 from qnnmem.finding import Finding
 from qnnmem.lpai.binary import check_device, unpack
-from qnnmem.lpai.compiled import CompiledContext
+from qnnmem.lpai.compiled import CONSTANT_ALIGN, CompiledContext
 from qnnmem.lpai.program.run import Parts, runs_in_order
 from qnnmem.lpai.runtime.backend import Backend
 from qnnmem.lpai.runtime.configs import (
@@ -29,6 +28,7 @@ from qnnmem.lpai.runtime.configs import (
 )
 from qnnmem.lpai.runtime.descriptors import Config, MemDescriptor
 from qnnmem.lpai.runtime.graph import Graph
+from qnnmem.lpai.runtime.heap import aligned_array, checksum
 from qnnmem.lpai.runtime.memory_checks import SharedMemory, check_binary_memory
 from qnnmem.lpai.runtime.queue import ExecutionQueue
 from qnnmem.qnn.enums import MemType
@@ -64,9 +64,9 @@ class Context:
         self._registered: dict[int, Resource] = {}  # by id of the handle
         self._binary: ClientBuffer | None = None
         self._checks = 0  # number of checks of the whole binary
-        self._binary_was_told = False  # whether its loss was reported
+        self._binary_reported = False  # whether its loss was reported
         self.model_mem_type = config.model_mem_type or MemType.DDR
-        self._made: Resource | None = None
+        self._resource: Resource | None = None
         self._head_sum = self._whole_sum = 0
 
     @classmethod
@@ -96,7 +96,9 @@ class Context:
             if backend.profile.require_persistent_binary:
                 sentence = "this device reads the binary in place, so PERSISTENT_BINARY must be set"
                 backend.refuse(INVALID_CONFIG, "R10", sentence, CREATE)
-            content = _aligned_copy(buffer).data
+            copy = aligned_array(buffer.size, CONSTANT_ALIGN)
+            copy[:] = buffer.array
+            content = copy.data
         else:
             content = buffer.array.data
         try:
@@ -113,7 +115,7 @@ class Context:
         )
         if config.persistent_binary:
             context._watch(buffer)
-        context._made = backend.makes("context", "L2", "the context made at {at}")
+        context._resource = backend.makes("context", "L2", "the context made at {at}")
         return context
 
     def graph_retrieve(self, name: str | None) -> Graph:
@@ -134,12 +136,8 @@ class Context:
 
     def get_binary(self) -> NoReturn:
         """Always fail (`QnnContext_getBinary`): a context from a binary cannot be serialized."""
-        self._fail(
-            1005,
-            "R11",
-            ("a context created from a binary cannot return a binary"),
-            "QnnContext_getBinary",
-        )
+        sentence = "a context created from a binary cannot return a binary"
+        self._fail(1005, "R11", sentence, "QnnContext_getBinary")
 
     def graph_create(self, name: str) -> NoReturn:
         """Always fail (`QnnGraph_create`): a context from a binary cannot get further graphs."""
@@ -158,10 +156,10 @@ class Context:
     def mem_deregister(self, handles: Iterable[MemHandle]) -> None:
         """Deregister all valid handles (`QnnMem_deRegister`); fail if any handle is invalid."""
         self._check_alive("QnnMem_deRegister")
-        given = handles if isinstance(handles, list | tuple) else ()
-        for made in [self._registered.pop(id(handle), None) for handle in given]:
-            if made is not None:
-                made.freed()
+        for handle in handles if isinstance(handles, list | tuple) else ():
+            resource = self._registered.pop(id(handle), None)
+            if resource is not None:
+                resource.freed()
         self.shared.deregister(handles)
 
     @property
@@ -181,15 +179,15 @@ class Context:
         if self._binary.is_released:
             what = self._binary.loss
         elif self._checks < _WHOLE_CHECKS and self.sanitize:
-            if self._whole_sum == _sum(self._binary):
+            if self._whole_sum == checksum(self._binary.array):
                 self._checks += 1
                 return
             what = "changed"
-        elif self._head_sum != zlib.crc32(self._binary.array[:_HEAD_BYTES].data):
+        elif self._head_sum != checksum(self._binary.array[:_HEAD_BYTES]):
             what = "changed"
         else:
             return
-        self._binary_was_told = True
+        self._binary_reported = True
         self.backend.fail(6039, self._binary_finding(what, call))
 
     def free(self) -> None:
@@ -208,7 +206,7 @@ class Context:
         with self._retrieving:
             graphs = tuple(self._graphs.values())
         for graph in graphs:
-            graph.note_gone("QnnContext_free")
+            graph.note_freed("QnnContext_free")
         self._note_binary("QnnContext_free")
         self.is_freed = True
         self._release(graphs)
@@ -225,20 +223,20 @@ class Context:
     def _note_binary(self, call: str) -> None:
         """Report a binary that was freed or changed, if no execution has already done so."""
         binary = self._binary
-        if binary is None or self._binary_was_told:
+        if binary is None or self._binary_reported:
             return
         if binary.is_released:
             self.backend.note(self._binary_finding(binary.loss, call))
-        elif self.sanitize and _sum(binary) != self._whole_sum:
+        elif self.sanitize and checksum(binary.array) != self._whole_sum:
             self.backend.note(self._binary_finding("changed", call))
 
     def _note_registered(self) -> None:
-        for made in self._registered.values():
+        for resource in self._registered.values():
             how = "was not deregistered before its context was freed"
-            self.backend.note(made.leaked(how, call="QnnContext_free"))
+            self.backend.note(resource.leaked(how, call="QnnContext_free"))
         self._registered.clear()
-        if self._made is not None:
-            self._made.freed()
+        if self._resource is not None:
+            self._resource.freed()
 
     def _binary_finding(self, what: str, call: str) -> Finding:
         sentence = f"the persistent binary was {what} before its context was freed"
@@ -246,9 +244,9 @@ class Context:
         return finding("R10", sentence, call=call, buffer="binary", address=address)
 
     def _make(self, kind: str, rule: str, what: str) -> Resource:
-        if self._made is None:
+        if self._resource is None:
             return Resource(kind, rule, what)
-        return self._made.part(kind, rule, what)
+        return self._resource.part(kind, rule, what)
 
     def holdings(self) -> Iterable[Holding]:
         """Return the persistent binary, if any; the application must not free it."""
@@ -262,8 +260,8 @@ class Context:
 
     def _watch(self, buffer: ClientBuffer) -> None:
         self._binary = buffer.watch()
-        self._head_sum = zlib.crc32(buffer.array[:_HEAD_BYTES].data)
-        self._whole_sum = _sum(buffer) if self.sanitize else 0
+        self._head_sum = checksum(buffer.array[:_HEAD_BYTES])
+        self._whole_sum = checksum(buffer.array) if self.sanitize else 0
         holders.changed(self)
 
     def _check_alive(self, call: str) -> None:
@@ -274,28 +272,13 @@ class Context:
         self.backend.refuse(code, rule, sentence, call)
 
 
-def _sum(buffer: ClientBuffer) -> int:
-    return zlib.crc32(buffer.array.data)
-
-
-def _aligned_copy(buffer: ClientBuffer) -> Any:
-    """Return a copy of the binary at an address that satisfies the alignment of its constants."""
-    import numpy
-
-    block = numpy.empty(buffer.size + 256, numpy.uint8)
-    start = -block.__array_interface__["data"][0] % 256
-    copy = block[start : start + buffer.size]
-    copy[:] = buffer.array
-    return copy
-
-
 def try_programs(
     backend: Backend,
     compiled: CompiledContext,
     content: memoryview,
     *,
-    trusted: bool = False,
-    limited: bool = False,
+    trusted: bool,
+    limited: bool,
 ) -> dict[str, bool]:
     """Return by graph whether its ops run in the planned order; fail with 5005 if one cannot run.
 
@@ -307,22 +290,20 @@ def try_programs(
     digest = hashlib.sha256(content).digest()
     with _lock:
         if digest not in _known:
-            order = {g.name: _try(backend, compiled, g.name, limited) for g in compiled.graphs}
-            _store(digest, order)
+            order = {
+                graph.name: _try(backend, Parts(graph, compiled.constants), limited)
+                for graph in compiled.graphs
+            }
+            if len(_known) >= _MAX_KNOWN:
+                _known.pop(next(iter(_known)))
+            _known[digest] = order
         return _known[digest]
 
 
-def _store(digest: bytes, order: dict[str, bool]) -> None:
-    if len(_known) >= _MAX_KNOWN:
-        _known.pop(next(iter(_known)))
-    _known[digest] = order
-
-
-def _try(backend: Backend, compiled: CompiledContext, name: str, limited: bool) -> bool:
-    graph = compiled.graph(name)
-    if graph is None or not graph.program:
+def _try(backend: Backend, parts: Parts, limited: bool) -> bool:
+    if not parts.graph.program:
         return False
     try:
-        return runs_in_order(Parts(graph, compiled.constants), here=limited)
+        return runs_in_order(parts, here=limited)
     except ProgramError as exc:
         backend.refuse(5005, "B1", str(exc), CREATE)

@@ -47,9 +47,9 @@ def custom_property(option: int) -> Property:
 
 def ask(get_property: Callable[[list[Property | None]], None], option: int) -> Any:
     """Query an LPAI property with getProperty of a backend or graph, and return its value."""
-    question = custom_property(option)
-    get_property([question, None])
-    return question.value.value
+    query = custom_property(option)
+    get_property([query, None])
+    return query.value.value
 
 
 @dataclass(frozen=True, slots=True)

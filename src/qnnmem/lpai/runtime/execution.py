@@ -13,14 +13,14 @@ from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from qnnmem.contract.regions import ClientBuffer, Extent
+from qnnmem.contract.regions import ClientBuffer, Extent, array_address
 from qnnmem.contract.rules import finding
 from qnnmem.errors import ProgramError
 from qnnmem.finding import Finding
 from qnnmem.ir import Effect
 from qnnmem.lpai.compiled import CompiledGraph
 from qnnmem.lpai.program.run import Parts, Stage
-from qnnmem.lpai.runtime.heap import POISON
+from qnnmem.lpai.runtime.heap import POISON, aligned_array
 from qnnmem.lpai.runtime.sanitizer import Sanitizer
 from qnnmem.planner import PlacedBuffer, Pool
 from qnnmem.results.inspect import FrameWindow
@@ -50,8 +50,7 @@ class UserBuffer:
     def extent(self) -> Extent:
         """Address range of the buffer in the application, which can be another process."""
         if self.owner is None:
-            start = _address(self.array)
-            return Extent(start, start + self.array.size)
+            return _extent(self.array)
         start, _, space = self.owner.extent
         return Extent(start, start + self.array.size, space)
 
@@ -203,14 +202,14 @@ class Execution:
         copied = 0
         for name, buffer in given.inputs.items():
             view = self._views.get(name)
-            if view is not None and view.size and _address(view) != _address(buffer.array):
+            if view is not None and view.size and not _same_start(view, buffer.array):
                 view[:] = buffer.array[: view.size]
                 copied += view.size
         return copied
 
     def _choose_places(self, given: GivenBuffers) -> None:
         moved = self._find_moved(given.inputs, given.outputs)
-        places = {name: _address(array) for name, array in moved.items()}
+        places = {name: array_address(array) for name, array in moved.items()}
         if not self._views or places != self._moved:
             self._views = dict(self._all_views(moved))
             for stage in self._stages:
@@ -244,8 +243,8 @@ class Execution:
             return False
         if buffer.aliases and not array.flags.writeable:
             return False  # some kernels write a view even if its bytes are already there
-        start, end = _address(array), _address(array) + array.size
-        return all(end <= _address(o) or _address(o) + o.size <= start for o in others)
+        own = _extent(array)
+        return not any(own.overlap(_extent(other)) for other in others)
 
     @cached_property
     def _io_buffers(self) -> tuple[PlacedBuffer, ...]:
@@ -270,13 +269,9 @@ class Execution:
         return frozenset(name for name in self.graph.outputs if name not in early)
 
     def _spare(self, buffer: PlacedBuffer) -> NDArray[Any]:
-        """Return the runtime's own memory for a planned buffer, to replace unsuitable memory."""
-        import numpy
-
+        """Return memory of the runtime for a planned buffer if the application's is unsuitable."""
         if buffer.name not in self._spares:
-            block = numpy.empty(buffer.size + 64, numpy.uint8)
-            start = -_address(block) % 64
-            self._spares[buffer.name] = block[start : start + buffer.size]
+            self._spares[buffer.name] = aligned_array(buffer.size)
         return self._spares[buffer.name]
 
     def _all_views(self, moved: Mapping[str, NDArray[Any]]) -> Iterator[tuple[str, NDArray[Any]]]:
@@ -290,7 +285,7 @@ class Execution:
                 yield name, self.view(name)
 
     def _addresses(self) -> dict[str, int]:
-        return {name: _address(view) for name, view in self._views.items()}
+        return {name: array_address(view) for name, view in self._views.items()}
 
     def _used_bytes(self, buffer: PlacedBuffer) -> int:
         tensors = self.graph.model.tensors
@@ -381,7 +376,7 @@ class Execution:
             if old not in self._views or new not in self._views:
                 continue  # state without bytes
             target, source = self._views[old], self._views[new]
-            if self._maker.get(new, -1) < done and _address(target) != _address(source):
+            if self._maker.get(new, -1) < done and not _same_start(target, source):
                 # New state inside persistent memory must be copied before another state overwrites
                 # it.
                 inside = self._buffer[new].pool is Pool.PERSISTENT
@@ -409,18 +404,22 @@ class Execution:
                 at = start + int(touched.argmax())
                 persistent[start:end] = POISON
                 sentence = f"byte {at:,} of persistent memory was written but belongs to no state"
-                address = _address(persistent) + at
+                address = array_address(persistent) + at
                 return [finding("X6", sentence, buffer="persistent", address=address)]
         return []
 
     def _copy_out(self, name: str, given: UserBuffer) -> int:
         view = self._views.get(name)
-        if view is None or not view.size or _address(view) == _address(given.array):
+        if view is None or not view.size or _same_start(view, given.array):
             return 0
         given.array[: view.size] = view
         return view.size
 
 
-def _address(array: NDArray[Any]) -> int:
-    address: int = array.__array_interface__["data"][0]
-    return address
+def _extent(array: NDArray[Any]) -> Extent:
+    start = array_address(array)
+    return Extent(start, start + array.size)
+
+
+def _same_start(array: NDArray[Any], other: NDArray[Any]) -> bool:
+    return array_address(array) == array_address(other)

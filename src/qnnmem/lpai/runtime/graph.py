@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import weakref
-import zlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn, Protocol, TypeVar
 
@@ -14,10 +13,9 @@ from qnnmem.contract.rules import asked_by, finding
 from qnnmem.errors import ProgramError, QnnError, QnnMemError, UsageError
 from qnnmem.lpai.compiled import CompiledGraph
 from qnnmem.lpai.program.run import Parts
-from qnnmem.lpai.runtime.backend import Backend, shown, until_null
+from qnnmem.lpai.runtime.backend import Backend, fill_in, shown
 from qnnmem.lpai.runtime.configs import (
     ContextConfig,
-    GraphChanges,
     GraphState,
     check_configs,
     check_frame_rate,
@@ -25,17 +23,18 @@ from qnnmem.lpai.runtime.configs import (
 from qnnmem.lpai.runtime.descriptors import CUSTOM, Config, CoreAffinityCfg, PerfCfg, Property
 from qnnmem.lpai.runtime.execution import Counters, Execution, ExecutionOutcome
 from qnnmem.lpai.runtime.graph_io import IoCheck, typed
+from qnnmem.lpai.runtime.heap import checksum
 from qnnmem.lpai.runtime.memory_checks import (
     Pools,
     SharedMemory,
     check_plan,
     check_pools,
-    gone,
+    freed_pools,
     lies_in,
-    note_gap,
+    note_early_free,
     note_sharing,
-    overrun,
-    own_pool,
+    overruns,
+    runtime_pool,
 )
 from qnnmem.lpai.runtime.queue import ExecutionQueue, Signal
 from qnnmem.planner import Io, Pool
@@ -114,16 +113,13 @@ class Graph:
         self._resumed.set()
         self._in_flight = 0  # running or queued executions
         self._state_sum: int | None = None
-        self._told_gone: set[str] = set()  # freed pools that were reported
-        self._told_places: set[str] = set()  # tensors in scratch whose address the client knows
+        self._reported: set[str] = set()  # freed pools that were reported
+        self._exposed: set[str] = set()  # tensors in scratch whose address the client knows
 
     def get_property(self, properties: Iterable[Property | None]) -> None:
         """Fill in the value of every property, or fail for all (`QnnGraph_getProperty`)."""
         self._check_context("QnnGraph_getProperty")
-        asked = list(until_null(properties, Property))
-        answers = [self._answer(question) for question in asked]
-        for question, answer in zip(asked, answers, strict=True):
-            question.value.value = answer
+        fill_in(properties, self._answer)
 
     def set_config(self, configs: Iterable[Config | None]) -> None:
         """Apply all configs up to the first None, or none if one is invalid (`QnnGraph_setConfig`).
@@ -253,7 +249,7 @@ class Graph:
         if scratch is not self.scratch:
             sentence = f"the view of {name[:80]!r} is in scratch that was replaced"
             self._fail(6004, "X4", sentence, "QnnGraph_execute", buffer=name)
-        self._told_places.add(name)
+        self._exposed.add(name)
         return typed(self._execution.view(name), self.compiled.model.tensors[name])
 
     @property
@@ -283,11 +279,11 @@ class Graph:
         if not self._execution.is_snapshot(saved):
             raise UsageError("this is not a snapshot of this graph's state")
 
-        def bring_back() -> None:
+        def restore() -> None:
             self._execution.restore(saved)
             self._seal_state()
 
-        self.undisturbed(lambda: self._with_state(bring_back))
+        self.undisturbed(lambda: self._with_state(restore))
 
     @property
     def is_busy(self) -> bool:
@@ -305,13 +301,13 @@ class Graph:
         """Return whether a range is inside an input or output whose address the client knows."""
         if not self.is_finalized:
             return False
-        return any(lies_in(start, end, self._execution.view(n)) for n in tuple(self._told_places))
+        return any(lies_in(start, end, self._execution.view(n)) for n in tuple(self._exposed))
 
-    def note_gone(self, call: str) -> None:
+    def note_freed(self, call: str) -> None:
         """Report pools that were freed too early, unless an execution has already reported them."""
-        for found in gone(self._pools, call):
-            if found.buffer not in self._told_gone:
-                self._backend.note(found)
+        for freed in freed_pools(self._pools, call):
+            if freed.buffer not in self._reported:
+                self._backend.note(freed)
 
     def release(self) -> None:
         """Drop all references to the application's memory."""
@@ -333,15 +329,16 @@ class Graph:
     def _change(self, configs: Iterable[Config | None]) -> None:
         state = GraphState(*self._need, self.is_finalized, self.is_busy)
         changes = check_configs(self._backend, state, configs)
-        self._check_apart(changes)
+        new: Pools = {"scratch": changes.scratch, "persistent": changes.persistent}
+        check_pools(self._backend, self.name, self, new, self._pools)
         if changes.persistent is not None:
             self.persistent = changes.persistent
         if changes.scratch is not None:
-            if self.is_finalized and "scratch" not in self._told_gone:
-                note_gap(self._backend, self.scratch)
+            if self.is_finalized and "scratch" not in self._reported:
+                note_early_free(self._backend, self.scratch)
             self.scratch = changes.scratch
-            self._told_gone.discard("scratch")
-            self._told_places.clear()
+            self._reported.discard("scratch")
+            self._exposed.clear()
             if self.is_finalized:
                 self._execution.attach(Pool.SCRATCH, changes.scratch.array)
         self.perf = changes.perf or self.perf
@@ -363,14 +360,14 @@ class Graph:
     def _pools(self) -> Pools:
         return {"scratch": self.scratch, "persistent": self.persistent}
 
-    def _answer(self, question: Property) -> int:
-        inner = question.value
-        if question.option == CUSTOM and isinstance(inner, Property):
+    def _answer(self, query: Property) -> int:
+        inner = query.value
+        if query.option == CUSTOM and isinstance(inner, Property):
             if inner.option == GraphProperty.GET_PROP_SCRATCH_MEM_SIZE:
                 return self._need[0]
             if inner.option == GraphProperty.GET_PROP_PERSISTENT_MEM_SIZE:
                 return self._need[1]
-        option = inner.option if isinstance(inner, Property) else question.option
+        option = inner.option if isinstance(inner, Property) else query.option
         sentence = f"graph property {option} is unknown to this backend"
         self._fail(6000, "R14", sentence, "QnnGraph_getProperty")
 
@@ -380,24 +377,18 @@ class Graph:
             (Pool.PERSISTENT, self.persistent, self._need[1]),
         )
         for pool, buffer, need in pools:
-            taken = buffer
-            if buffer is None and need:
+            memory = buffer
+            if memory is None and need:
                 if self._backend.profile.client_brings_pools:
                     sentence = f"{pool.value} needs {need:,} bytes, but none were passed to QNN"
-                    name = pool.value
-                    self._fail(
-                        6022, "R2", sentence, "QnnGraph_finalize", buffer=name, need=need, given=0
-                    )
+                    details = {"buffer": pool.value, "need": need, "given": 0}
+                    self._fail(6022, "R2", sentence, "QnnGraph_finalize", **details)
                 # On a lenient platform, the DSP process allocates missing pools, as on the ARM
                 # side.
-                taken = own_pool(pool.value, need, self._backend.profile.start_alignment)
-                setattr(self, pool.value, taken)
-            if taken is not None:
-                self._execution.attach(pool, taken.array)
-
-    def _check_apart(self, changes: GraphChanges) -> None:
-        new: Pools = {"scratch": changes.scratch, "persistent": changes.persistent}
-        check_pools(self._backend, self.name, self, new, self._pools)
+                memory = runtime_pool(pool.value, need, self._backend.profile.start_alignment)
+                setattr(self, pool.value, memory)
+            if memory is not None:
+                self._execution.attach(pool, memory.array)
 
     def _execute(
         self, inputs: Sequence[QnnTensor] | None, outputs: Sequence[QnnTensor] | None
@@ -416,14 +407,14 @@ class Graph:
     def _execute_now(
         self, inputs: Sequence[QnnTensor] | None, outputs: Sequence[QnnTensor] | None
     ) -> int:
-        given = self._io.buffers(inputs, outputs, self.persistent)
+        buffers = self._io.buffers(inputs, outputs, self.persistent)
         if not self.compiled.program:
             name = repr(self.name[:80])
             sentence = f"graph {name} is a layout without a program and cannot be executed"
             cure = "prepare an ONNX model to get an executable graph"
             self._fail(1000, "R14", sentence, "QnnGraph_execute", cure=cure)
         try:
-            outcome = self._execution.run(given)
+            outcome = self._execution.run(buffers)
         except ProgramError as exc:
             self._seal_state()  # ops that ran before the failure may have written new state
             self._fail(1100, "B1", str(exc), "QnnGraph_execute")
@@ -431,19 +422,20 @@ class Graph:
             self._fail(1002, "H1", "this machine is out of memory", "QnnGraph_execute")
         try:
             self._check_kept("QnnGraph_execute")  # another thread may have freed memory meanwhile
-            self._io.check_kept(given)
+            self._io.check_kept(buffers)
         except QnnError:
             self._seal_state()  # the state is new in this case too
             raise
-        return self._account(outcome, given.owners)
+        return self._account(outcome, buffers.owners)
 
-    def _account(self, outcome: ExecutionOutcome, lent: Pools) -> int:
+    def _account(self, outcome: ExecutionOutcome, io: Pools) -> int:
+        """Count an execution, report its findings, and return its QNN code."""
         self.counters.executions += 1
         self.counters.copied_bytes += outcome.copied_bytes
-        for found in outcome.findings:
-            self._backend.note(found)
+        for broken in outcome.findings:
+            self._backend.note(broken)
         self._seal_state()
-        self._check_guards(lent)
+        self._check_guards(io)
         if outcome.complete:
             return SUCCESS
         self.counters.early_terminations += 1
@@ -469,15 +461,15 @@ class Graph:
             self._backend.note(finding("X6", sentence, call=call, buffer="persistent"))
 
     def _check_kept(self, call: str) -> None:
-        for found in gone(self._pools, call):
-            self._told_gone.add(found.buffer)
-            self._backend.fail(6039, found)
+        for freed in freed_pools(self._pools, call):
+            self._reported.add(freed.buffer)
+            self._backend.fail(6039, freed)
 
-    def _check_guards(self, lent: Pools) -> None:
+    def _check_guards(self, io: Pools) -> None:
         if self.context.sanitize:
-            lent = {**self._pools, **lent, "the binary": self.context.binary_memory}
-            for found in overrun(lent, "QnnGraph_execute"):
-                self._backend.note(found)
+            buffers = {**self._pools, **io, "the binary": self.context.binary_memory}
+            for overrun in overruns(buffers, "QnnGraph_execute"):
+                self._backend.note(overrun)
 
     def _seal_state(self) -> None:
         self._state_sum = self._sum_state() if self.context.sanitize else None
@@ -485,7 +477,7 @@ class Graph:
     def _sum_state(self) -> int | None:
         if self.persistent is None or not self.compiled.persistent_bytes:
             return None
-        return zlib.crc32(self.persistent.array.data)
+        return checksum(self.persistent.array)
 
     def _count(self, change: int) -> None:
         with self._lock:

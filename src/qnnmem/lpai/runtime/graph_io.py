@@ -22,6 +22,7 @@ from qnnmem.planner import Io
 from qnnmem.qnn.enums import MemType, TensorMemType
 from qnnmem.qnn.shared_memory import MemHandle
 from qnnmem.qnn.tensor import QnnTensor
+from qnnmem.text import counted
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -58,13 +59,13 @@ class IoCheck:
         backend: Backend,
         compiled: CompiledGraph,
         shared: SharedMemory,
-        model_mem_type: MemType = MemType.DDR,
-        graph: Holder | None = None,
+        model_mem_type: MemType,
+        graph: Holder,
     ) -> None:
         self._backend, self._compiled, self._shared = backend, compiled, shared
         self._model_mem_type, self._graph = model_mem_type, graph
         self.names = frozenset((*compiled.inputs, *compiled.outputs))
-        self._unasked: set[str] = set()  # tensors for which R1 was reported
+        self._reported: set[str] = set()  # tensors for which R1 was reported
         self._apart: object = None  # the address ranges of the last successful check
         self._last: _Checked | None = None
 
@@ -80,13 +81,13 @@ class IoCheck:
         if last is not None and is_known and last.version == version and not last.is_freed:
             return last.buffers
         read = self._resolve(self._compiled.inputs, inputs, "input")
-        made = self._resolve(self._compiled.outputs, outputs, "output")
-        self._check_apart(read, made, persistent)
-        found = GivenBuffers(read, made)
+        written = self._resolve(self._compiled.outputs, outputs, "output")
+        self._check_apart(read, written, persistent)
+        buffers = GivenBuffers(read, written)
         if isinstance(inputs, UnchangedTensors) and isinstance(outputs, UnchangedTensors):
-            owners = tuple(owner for owner in found.owners.values() if owner is not None)
-            self._last = _Checked(inputs, outputs, version, found, owners)
-        return found
+            owners = tuple(owner for owner in buffers.owners.values() if owner is not None)
+            self._last = _Checked(inputs, outputs, version, buffers, owners)
+        return buffers
 
     def release(self) -> None:
         """Drop all references to the application's memory."""
@@ -105,14 +106,14 @@ class IoCheck:
         by_name = {tensor.name: tensor for tensor in tensors}
         if len(tensors) != len(names) or by_name.keys() != set(names):
             missing = next((n for n in names if n not in by_name), None)
-            what = (
-                f"{kind} {missing[:80]!r} is missing"
-                if missing is not None
-                else f"the graph has {len(names)} {kind}s, but {len(tensors)} tensors were given"
+            if missing is not None:
+                self._fail("R9", f"{kind} {missing[:80]!r} is missing", kind)
+            sentence = (
+                f"the graph has {counted(len(names), kind)}, but {len(tensors)} tensors were given"
             )
-            self._fail("R9", what, kind)
-        found = {name: self._one(by_name[name], kind) for name in names}
-        return {name: buffer for name, buffer in found.items() if buffer is not None}
+            self._fail("R9", sentence, kind)
+        buffers = {name: self._buffer(by_name[name], kind) for name in names}
+        return {name: buffer for name, buffer in buffers.items() if buffer is not None}
 
     def _check_apart(
         self,
@@ -126,32 +127,37 @@ class IoCheck:
         if now == self._apart:
             return
         state = [] if persistent is None else [("persistent", persistent.extent)]
-        made = [(f"output {n[:80]!r}", b.extent, b) for n, b in outputs.items()]
+        written = [(f"output {n[:80]!r}", b.extent) for n, b in outputs.items()]
         read = [(f"input {n[:80]!r}", b.extent) for n, b in inputs.items()]
-        for at, (what, extent, given) in enumerate(made):
-            in_place = given.shared or self._compiled.io is Io.OUTSIDE
-            others = [(other, taken) for other, taken, _ in made[:at]]
-            for other, taken in (*state, *(read if in_place else ()), *others):
+        for number, (buffer, (what, extent)) in enumerate(
+            zip(outputs.values(), written, strict=True)
+        ):
+            in_place = buffer.shared or self._compiled.io is Io.OUTSIDE
+            for other, taken in (*state, *(read if in_place else ()), *written[:number]):
                 if extent.overlap(taken):
                     cure = "use separate memory for the output"
                     sentence = f"{what} shares bytes with {other}"
                     self._fail("R9", sentence, what, extent.start, cure=cure)
-        self._note_partly(read, [(what, extent) for what, extent, _ in made])
+        self._note_partial_overlaps(read, written)
         self._check_held("input", inputs)
         self._check_held("output", outputs)
         self._apart = now
 
-    def _note_partly(self, read: _Places, written: _Places) -> None:
+    def _note_partial_overlaps(self, read: _Places, written: _Places) -> None:
         """Report inputs and outputs that overlap without starting at the same byte.
 
         Such an overlap means a wrong offset; one buffer for an input and an output is allowed.
         Inputs may overlap each other, because they are only read.
         """
-        for (one, a), (other, b) in product(read, written):
+        for (input_label, a), (output_label, b) in product(read, written):
             if a.overlap(b) and a.start != b.start:
-                sentence = f"{other} shares bytes with {one}, but starts at a different byte"
-                found = finding("X8", sentence, call=_CALL, buffer=other, address=b.start)
-                self._backend.note(found)
+                sentence = (
+                    f"{output_label} shares bytes with {input_label}, but starts at a different "
+                    "byte"
+                )
+                self._backend.note(
+                    finding("X8", sentence, call=_CALL, buffer=output_label, address=b.start)
+                )
 
     def _check_held(self, kind: str, given: Mapping[str, UserBuffer]) -> None:
         """Fail if an input or output overlaps memory that is reserved for a graph or context."""
@@ -177,7 +183,8 @@ class IoCheck:
                 sentence = f"{name[:80]!r} was {user.owner.loss} during the execution"
                 self._fail("R9", sentence, name[:80], user.owner.address)
 
-    def _one(self, tensor: QnnTensor, kind: str) -> UserBuffer | None:
+    def _buffer(self, tensor: QnnTensor, kind: str) -> UserBuffer | None:
+        """Return the application's buffer for a tensor, checked; None if it has none."""
         exact = self._compiled.model.tensors[tensor.name].nbytes
         what = f"{kind} {tensor.name[:80]!r}"
         if not isinstance(tensor.mem_type, int):
@@ -197,10 +204,10 @@ class IoCheck:
         if kind == "output" and buffer.readonly:
             cure = "pass writable memory"
             self._fail("R9", f"{what} is read-only memory", what, buffer.address, cure=cure)
-        given = buffer.size if tensor.data_size is None else tensor.data_size
-        if not isinstance(given, int):
+        stated = buffer.size if tensor.data_size is None else tensor.data_size
+        if not isinstance(stated, int):
             self._fail("R4", f"{what} has a size that is not a number", what)
-        self._size(buffer, given, exact, what)
+        self._size(buffer, stated, exact, what)
         self._alignment(buffer, what)
         self._memory_type(buffer.mem_type or MemType.DDR, what)
         return UserBuffer(buffer.array[:exact], owner=buffer)
@@ -219,15 +226,15 @@ class IoCheck:
         if given < exact:
             self._fail("R4", sentence, what, buffer.address, need=exact, given=given, cure=_SIZE)
 
-    def _memory_type(self, given: MemType, what: str) -> None:
+    def _memory_type(self, mem_type: MemType, what: str) -> None:
         """Fail if a tensor is in another type of memory than the model."""
-        if given is not self._model_mem_type:
+        if mem_type is not self._model_mem_type:
             model = self._model_mem_type.name
-            self._fail("T6", f"{what} is in {given.name}, but the model is in {model}", what)
+            self._fail("T6", f"{what} is in {mem_type.name}, but the model is in {model}", what)
 
     def _alignment(self, buffer: ClientBuffer, what: str) -> None:
-        if what not in self._unasked and self._backend.check_alignment_query(buffer, what, _CALL):
-            self._unasked.add(what)
+        if what not in self._reported and self._backend.check_alignment_query(buffer, what, _CALL):
+            self._reported.add(what)
         align = self._backend.profile.start_alignment
         off = buffer.address % align
         if off:

@@ -15,22 +15,24 @@ from __future__ import annotations
 
 import gc
 import weakref
+import zlib
 from collections import deque
 from collections.abc import Callable, Iterable
 from functools import cache
 from threading import Lock
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any
 
 from qnnmem.contract.regions import (
     GUARD,
     GUARD_BYTES,
     Allocation,
+    array_address,
     as_address,
     find_allocation,
 )
 from qnnmem.contract.rules import finding
 from qnnmem.errors import QnnError, TcmFatal, UsageError
-from qnnmem.lpai.runtime.backend import Backend
+from qnnmem.lpai.runtime.backend import Backend, Log, ignore_log
 from qnnmem.qnn.codes import qnn_error
 from qnnmem.qnn.enums import LogLevel, MemType
 from qnnmem.targets import tcm_pool
@@ -44,9 +46,8 @@ if TYPE_CHECKING:
     from qnnmem.lpai.compiled import CompiledGraph
     from qnnmem.qnn.tensor import QnnTensor
 
-Log = Callable[[LogLevel, str], None]
-# Start of each heap, far enough apart that an address identifies its heap. The numbers are chosen
-# by qnnmem.
+# Start of each heap, far enough apart that an address identifies its heap. The numbers are
+# qnnmem's choice.
 BASE = {
     MemType.TCM: 0x0300_0000,
     MemType.LLC: 0x2000_0000,
@@ -162,7 +163,7 @@ class HeapBuffer:
         _check(size, align, name)
         self.heap, self.heap_address, self.size, self.name = heap, heap_address, size, name
         self._storage = _storage(size + 2 * GUARD_BYTES + align)
-        first = _address(self._storage) + GUARD_BYTES
+        first = array_address(self._storage) + GUARD_BYTES
         self.address = round_up(first, align)
         self._start = self.address - first + GUARD_BYTES
         self._storage[: self._start] = GUARD
@@ -232,8 +233,8 @@ class Heap:
         if log is not None and not callable(log):
             raise UsageError("the log of a heap must be a function of a level and a line")
         self.mem_type, self.capacity = MemType(mem_type), capacity
-        self._log = _silent if log is None else log
-        self._room, self._unit = AddressSpace(BASE[self.mem_type], capacity), 1
+        self._log = log or ignore_log
+        self._space, self._unit = AddressSpace(BASE[self.mem_type], capacity), 1
         self._live: dict[int, HeapBuffer] = {}  # by simulated address
         self._held: set[int] = set()  # the same addresses, needed when the heap no longer exists
         self._freed: deque[HeapBuffer] = deque()
@@ -245,7 +246,7 @@ class Heap:
 
     def cut_from(self, pool: TcmSpace, unit: int) -> None:
         """From now on, allocate from a pool of TCM, in multiples of a unit."""
-        self._room, self._unit = pool, unit
+        self._space, self._unit = pool, unit
         self._ending()  # no buffers are left in the previous pool
         self._ending = self.abandon_with(self)
 
@@ -265,16 +266,16 @@ class Heap:
         A full heap fails with code 1002.
         """
         _check(size, align, name)
-        if isinstance(self._room, TcmSpace) and not self._live:
-            _collect_dropped(self._room)
+        if isinstance(self._space, TcmSpace) and not self._live:
+            _collect_dropped(self._space)
         with self._lock:
-            address = self._room.take(round_up(size, self._unit), align, self._log)
+            address = self._space.take(round_up(size, self._unit), align, self._log)
             if address is None:
                 raise self._full(size, name)
             try:
                 buffer = HeapBuffer(self, address, size, align, name)
             except MemoryError:
-                self._room.give(address)
+                self._space.give(address)
                 raise self._full(size, name) from None
             self._live[address] = buffer
             self._held.add(address)
@@ -289,20 +290,17 @@ class Heap:
         if memory is None or number == 0:
             return
         address = _start_of(memory) if number is None else number
-        found = find_allocation(address)
-        buffer = next((b for b in self._live.values() if b.allocation is found), None)
-        if buffer is not None and found is not None and address != found.address:
-            raise UsageError(
-                f"{address:#x} is {address - found.address:,} bytes into the block of "
-                f"{found.size:,} bytes at {found.address:#x}; pass the start of the block"
-            )
+        block = find_allocation(address)
+        buffer = next((b for b in self._live.values() if b.allocation is block), None)
         if buffer is None:
-            why = (
-                "was already freed"
-                if found is not None and found.freed
-                else ("is not from this heap")
+            is_freed = block is not None and block.freed
+            what = "was already freed" if is_freed else "is not from this heap"
+            raise UsageError(f"the memory at {address:#x} {what}")
+        if address != buffer.address:
+            raise UsageError(
+                f"{address:#x} is {address - buffer.address:,} bytes into the block of "
+                f"{buffer.size:,} bytes at {buffer.address:#x}; pass the start of the block"
             )
-            raise UsageError(f"the memory at {address:#x} {why}")
         buffer.free()
 
     def release(self, buffer: HeapBuffer) -> None:
@@ -312,7 +310,7 @@ class Heap:
                 raise UsageError(f"buffer {quote(buffer.name)} was already freed")
             del self._live[buffer.heap_address]
             self._held.discard(buffer.heap_address)
-            self._room.give(buffer.heap_address)
+            self._space.give(buffer.heap_address)
             self._freed.append(buffer)
             self._freed_bytes += buffer.size
             while self._freed and self._freed_bytes > _QUARANTINE_BYTES:
@@ -323,17 +321,17 @@ class Heap:
 
         Otherwise the buffers would stay allocated in a pool that outlives the owner.
         """
-        ending = weakref.finalize(owner, _give_all, self._room, self._held)
+        ending = weakref.finalize(owner, _give_all, self._space, self._held)
         ending.atexit = False
         return ending
 
     def _full(self, size: int, name: str) -> QnnError:
         what = f" for {quote(name)}" if name else ""
-        if isinstance(self._room, TcmSpace):
-            need, left = round_up(size, self._unit), self._room.size - self._room.used
+        if isinstance(self._space, TcmSpace):
+            need, left = round_up(size, self._unit), self._space.size - self._space.used
             sentence = (
                 f"TCM memory allocation failure: required size: {need}{what}, {left:,} of "
-                f"{self._room.size:,} bytes are left"
+                f"{self._space.size:,} bytes are left"
             )
             return qnn_error(
                 _MEM_ALLOC, finding("T1", sentence, buffer=name, need=need, given=left)
@@ -348,15 +346,15 @@ class Heap:
 
 
 def _collect_dropped(pool: TcmSpace) -> None:
-    """Run the garbage collector, because unused heaps might still occupy the pool."""
+    """Run the garbage collector while the pool is in use, because dropped heaps may occupy it."""
     for generation in range(3):
         if pool.count:
             gc.collect(generation)
 
 
-def _give_all(room: AddressSpace, held: set[int]) -> None:
+def _give_all(space: AddressSpace, held: set[int]) -> None:
     for address in tuple(held):
-        room.give(address)
+        space.give(address)
     held.clear()
 
 
@@ -366,15 +364,11 @@ def _start_of(memory: Any) -> int:
     if isinstance(memory, HeapBuffer):
         return memory.address
     try:
-        return _address(numpy.frombuffer(memoryview(memory).cast("B"), numpy.uint8))
+        return array_address(numpy.frombuffer(memoryview(memory).cast("B"), numpy.uint8))
     except (TypeError, ValueError, BufferError):
         raise UsageError(
             f"a {type(memory).__name__} cannot be freed; pass a buffer, a view of it or its address"
         ) from None
-
-
-def _silent(_level: LogLevel, _text: str) -> None:
-    """Ignore a log line."""
 
 
 def _check(size: int, align: int, name: str) -> None:
@@ -395,14 +389,24 @@ def _storage(size: int) -> NDArray[numpy.uint8]:
         raise MemoryError from exc
 
 
-def _address(array: NDArray[Any]) -> int:
-    return int(array.__array_interface__["data"][0])
+def aligned_array(size: int, align: int = 64) -> NDArray[numpy.uint8]:
+    """Return uninitialised bytes that begin at a multiple of `align`."""
+    import numpy as np
+
+    block = np.empty(size + align, np.uint8)
+    start = -array_address(block) % align
+    return block[start : start + size]
+
+
+def checksum(array: NDArray[Any]) -> int:
+    """Return a checksum of an array's bytes, by which a change is noticed."""
+    return zlib.crc32(array.data)
 
 
 class Extensions:
     """The allocator of a run; `mem_type` is the word in the configuration file."""
 
-    def __init__(self, backend: Backend, mem_type: str = "ddr") -> None:
+    def __init__(self, backend: Backend, mem_type: str) -> None:
         profile = backend.profile
         self._backend, self._ddr = backend, Heap(MemType.DDR)
         self._tcm = TcmPool(
@@ -410,7 +414,9 @@ class Extensions:
             start_alignment=profile.start_alignment,
             size_alignment=profile.size_alignment,
         )
-        self.mem_type = parse_mem_type(mem_type, backend.log)
+        self.mem_type = _WORDS.get(mem_type, MemType.UNDEFINED)
+        if self.mem_type is MemType.UNDEFINED:
+            backend.log(LogLevel.ERROR, "Invalid memory type")
         if self.mem_type is MemType.TCM and not profile.tcm_allowed:
             mode, version = profile.mode.value, profile.hw_version.word
             sentence = f"TCM is for aDSP direct mode on v6 or later, not for {mode} on {version}"
@@ -418,12 +424,25 @@ class Extensions:
 
     def allocate(self, size: int, label: str) -> HeapBuffer:
         """Return a buffer for the binary, an input or an output; fail if the memory is full."""
-        found = allocate_io(
-            self.mem_type, size, label, ddr=self._ddr, tcm=self._tcm, log=self._backend.log
-        )
-        if found is None:
-            self._no_room(size, label)
-        return found
+        profile = self._backend.profile
+        need = round_up(size, profile.size_alignment)
+        if self.mem_type is MemType.DDR:
+            return self._ddr.allocate(need, profile.start_alignment, label)
+        if self.mem_type is not MemType.TCM:
+            self._backend.log(LogLevel.ERROR, "Memory type only supports DDR & TCM")
+            sentence = "the memory type of the configuration is neither ddr nor tcm"
+            self._backend.refuse(_MEM_ALLOC, "T4", sentence, "", buffer=label)
+        buffer = self._tcm.allocate(size, label)
+        if buffer is None:
+            left = self._tcm.size - self._tcm.used
+            sentence = (
+                f"{label} needs {need:,} bytes of TCM, but only {left:,} of {self._tcm.size:,} "
+                f"are left, {need - left:,} missing"
+            )
+            self._backend.refuse(
+                _MEM_ALLOC, "T1", sentence, "", buffer=label, need=need, given=left
+            )
+        return buffer
 
     def allocate_pool(self, size: int, label: str) -> HeapBuffer:
         """Return a buffer for scratch or persistent memory."""
@@ -454,18 +473,6 @@ class Extensions:
         """Free this run's part of the TCM pool, which belongs to the whole process."""
         self._tcm.free()
 
-    def _no_room(self, size: int, label: str) -> NoReturn:
-        if self.mem_type is MemType.UNDEFINED:
-            sentence = "the memory type of the configuration is neither ddr nor tcm"
-            self._backend.refuse(_MEM_ALLOC, "T4", sentence, "", buffer=label)
-        need = round_up(size, self._backend.profile.size_alignment)
-        left = self._tcm.size - self._tcm.used
-        sentence = (
-            f"{label} needs {need:,} bytes of TCM, but only {left:,} of {self._tcm.size:,} "
-            f"are left, {need - left:,} missing"
-        )
-        self._backend.refuse(_MEM_ALLOC, "T1", sentence, "", buffer=label, need=need, given=left)
-
 
 class TcmPool:
     """A pool of fixed size for a fixed number of allocations, without fallback to DDR.
@@ -481,23 +488,23 @@ class TcmPool:
         start_alignment: int = 64,
         size_alignment: int = 64,
     ) -> None:
-        room = process_tcm()
+        space = process_tcm()
         if size is not None or max_allocations is not None:
-            room = TcmSpace(
-                room.size if size is None else size,
-                room.max_allocations if max_allocations is None else max_allocations,
+            space = TcmSpace(
+                space.size if size is None else size,
+                space.max_allocations if max_allocations is None else max_allocations,
             )
-        self.size, self.max_allocations = room.size, room.max_allocations
+        self.size, self.max_allocations = space.size, space.max_allocations
         self.start_alignment, self.size_alignment = start_alignment, size_alignment
-        self._room = room
+        self._space = space
         self._heap = Heap(MemType.TCM, log=log)
-        self._heap.cut_from(room, size_alignment)
+        self._heap.cut_from(space, size_alignment)
         self._heap.abandon_with(self)
 
     @property
     def used(self) -> int:
-        """Number of bytes that all heaps use; each allocation counts with its rounded size."""
-        return self._room.used
+        """Number of bytes that all heaps use in the pool, counted by rounded sizes."""
+        return self._space.used
 
     @property
     def buffers(self) -> tuple[HeapBuffer, ...]:
@@ -516,24 +523,3 @@ class TcmPool:
         """Free all allocations."""
         for buffer in self.buffers:
             buffer.free()
-
-
-def parse_mem_type(text: str, log: Log) -> MemType:
-    """Return the memory type for a word in a configuration file, or UNDEFINED for other words."""
-    found = _WORDS.get(text, MemType.UNDEFINED)
-    if found is MemType.UNDEFINED:
-        log(LogLevel.ERROR, "Invalid memory type")
-    return found
-
-
-def allocate_io(
-    mem_type: MemType, size: int, label: str, *, ddr: Heap, tcm: TcmPool, log: Log
-) -> HeapBuffer | None:
-    """Return a buffer for IO or a model binary; on failure, log an error and return None."""
-    if mem_type is MemType.TCM:
-        return tcm.allocate(size, label)
-    if mem_type is MemType.DDR:
-        rounded = round_up(size, tcm.size_alignment)
-        return ddr.allocate(rounded, tcm.start_alignment, label)
-    log(LogLevel.ERROR, "Memory type only supports DDR & TCM")
-    return None

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from qnnmem.contract.regions import ClientBuffer, Holder, Holding, holders
+from qnnmem.contract.regions import ClientBuffer, Holder, array_address, holders
 from qnnmem.contract.rules import finding
 from qnnmem.errors import Fault
 from qnnmem.finding import Finding
@@ -137,11 +137,11 @@ def _whole(*values: object) -> bool:
 
 def check_plan(backend: Backend, compiled: CompiledGraph) -> None:
     """Make finalize fail if the plan lets a tensor overwrite another that is still needed."""
-    found = [describe(collision) for collision in islice(collisions(compiled), MAX_FINDINGS)]
-    for later in found[1:]:
+    findings = [describe(collision) for collision in islice(collisions(compiled), MAX_FINDINGS)]
+    for later in findings[1:]:
         backend.note(later)
-    if found:
-        backend.fail(6022, found[0])
+    if findings:
+        backend.fail(6022, findings[0])
 
 
 def check_pools(backend: Backend, graph: str, own: Holder, new: Pools, now: Pools) -> None:
@@ -167,22 +167,14 @@ def _check_others(
     for held in others:
         if what == "scratch":
             own.shares_scratch = held.holder.shares_scratch = True
-        shared = _shared(backend, graph, what, held)
-        if shared is not None:
-            backend.note(shared)
-
-
-def _shared(backend: Backend, graph: str, what: str, held: Holding) -> Finding | None:
-    """Return a finding about two overlapping pools of the same kind, or None if that is allowed.
-
-    No data is lost yet, so the call succeeds.
-    """
-    pair = f"graphs {graph[:80]!r} and {held.owner[:80]!r}"
-    if what == "persistent":
-        return finding("X5", f"{pair} share persistent memory", call=_SET, buffer=what)
-    if backend.profile.shared_scratch:
-        return None
-    return finding("X8", f"{pair} share bytes of scratch", call=_SET, buffer=what)
+        # No data is lost yet, so the call succeeds.
+        pair = f"graphs {graph[:80]!r} and {held.owner[:80]!r}"
+        if what == "persistent":
+            sentence = f"{pair} share persistent memory"
+            backend.note(finding("X5", sentence, call=_SET, buffer=what))
+        elif not backend.profile.shared_scratch:
+            sentence = f"{pair} share bytes of scratch"
+            backend.note(finding("X8", sentence, call=_SET, buffer=what))
 
 
 def note_sharing(backend: Backend, graph: str, own: Holder, scratch: ClientBuffer | None) -> None:
@@ -197,7 +189,7 @@ def note_sharing(backend: Backend, graph: str, own: Holder, scratch: ClientBuffe
             backend.note(finding("X8", sentence, call=call, buffer="scratch", cure=cure))
 
 
-def gone(pools: Pools, call: str) -> Iterator[Finding]:
+def freed_pools(pools: Pools, call: str) -> Iterator[Finding]:
     """Yield findings for pools that the application freed."""
     for what, rule in _RULES.items():
         buffer = pools[what]
@@ -206,35 +198,35 @@ def gone(pools: Pools, call: str) -> Iterator[Finding]:
             yield finding(rule, sentence, call=call, buffer=what, address=buffer.address)
 
 
-def note_gap(backend: Backend, old: ClientBuffer | None) -> None:
+def note_early_free(backend: Backend, old: ClientBuffer | None) -> None:
     """Report that the old scratch was freed before its replacement was passed."""
     if old is not None and old.is_released:
         sentence = f"scratch was {old.loss} before other scratch was set"
         backend.note(finding("R7", sentence, call=_SET, buffer="scratch", address=old.address))
 
 
-def overrun(lent: Mapping[str, ClientBuffer | None], call: str) -> Iterator[Finding]:
+def overruns(buffers: Mapping[str, ClientBuffer | None], call: str) -> Iterator[Finding]:
     """Yield a finding for each broken guard zone of a heap block."""
     seen: set[int] = set()
-    for what, buffer in lent.items():
-        made = None if buffer is None else buffer.allocation
-        if buffer is None or made is None or made.address in seen:
+    for what, buffer in buffers.items():
+        block = None if buffer is None else buffer.allocation
+        if buffer is None or block is None or block.address in seen:
             continue
-        seen.add(made.address)
-        whole = made.address == buffer.address and made.size == buffer.size
-        block = what if whole else f"the block containing {what}"
-        for side in made.guards_broken():
-            yield finding("X2", f"bytes {side} {block} were overwritten", call=call, buffer=what)
+        seen.add(block.address)
+        is_whole = block.address == buffer.address and block.size == buffer.size
+        label = what if is_whole else f"the block containing {what}"
+        for side in block.guards_broken():
+            yield finding("X2", f"bytes {side} {label} were overwritten", call=call, buffer=what)
 
 
-def own_pool(name: str, size: int, align: int) -> ClientBuffer:
+def runtime_pool(name: str, size: int, align: int) -> ClientBuffer:
     """Return a pool that the runtime allocates because the client does not."""
     return ClientBuffer(Heap(MemType.DDR).allocate(size, max(64, align), name))
 
 
 def lies_in(start: int, end: int, view: NDArray[Any]) -> bool:
     """Return whether all addresses from start to end are inside a view."""
-    first: int = view.__array_interface__["data"][0]
+    first = array_address(view)
     return first <= start and end <= first + view.size
 
 
@@ -243,26 +235,27 @@ def check_binary_memory(backend: Backend, buffer: ClientBuffer, config: ContextC
     if buffer.is_freed:
         sentence = f"the buffer of the binary was {buffer.loss} before the context was created"
         backend.fail(5005, _binary_finding("B1", sentence, buffer))
-    given, said = buffer.mem_type, config.model_mem_type
-    if given is not None and given not in backend.profile.mem_types:
+    actual, declared = buffer.mem_type, config.model_mem_type
+    if actual is not None and actual not in backend.profile.mem_types:
         mode = backend.profile.mode.value
-        sentence = f"the binary is in {given.name}, which does not exist in {mode} mode"
-        rule = "T3" if given is MemType.TCM else "R14"
+        sentence = f"the binary is in {actual.name}, which does not exist in {mode} mode"
+        rule = "T3" if actual is MemType.TCM else "R14"
         backend.fail(1000, _binary_finding(rule, sentence, buffer))
-    if given is not None and said is not None and given != said:
+    if actual is not None and declared is not None and actual != declared:
         sentence = (
-            f"the binary is declared as {said.name}, but its memory came from the {given.name} heap"
+            f"the binary is declared as {declared.name}, but its memory came from the "
+            f"{actual.name} heap"
         )
         backend.fail(INVALID_CONFIG, _binary_finding("T5", sentence, buffer))
-    if given not in (None, MemType.DDR) and said is None:
+    if actual not in (None, MemType.DDR) and declared is None:
         sentence = (
-            f"the binary is in {given.name}, but MODEL_BUFFER_MEM_TYPE is not set, which means DDR"
+            f"the binary is in {actual.name}, but MODEL_BUFFER_MEM_TYPE is not set, which means DDR"
         )
         backend.note(_binary_finding("T5", sentence, buffer))
     if config.persistent_binary:
         _note_alignment(backend, buffer)
         _check_binary_apart(backend, buffer)
-    return given or said or MemType.DDR
+    return actual or declared or MemType.DDR
 
 
 def _note_alignment(backend: Backend, buffer: ClientBuffer) -> None:

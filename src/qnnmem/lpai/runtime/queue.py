@@ -28,7 +28,7 @@ class Signal:
         self._lock = Lock()
         self._backend = backend
         make = of_process().part if backend is None else backend.makes
-        self._made = make("signal", "L4", "the signal made at {at}")
+        self._resource = make("signal", "L4", "the signal made at {at}")
         self.in_use = self.is_freed = False
 
     def take(self) -> bool:
@@ -53,7 +53,7 @@ class Signal:
             if self.in_use:
                 self._fail(9000, "the signal still watches an execution", "QnnSignal_free")
             self.is_freed = True
-        self._made.freed()
+        self._resource.freed()
 
     def _fail(self, code: int, sentence: str, call: str) -> NoReturn:
         found = finding("L4", sentence, call=call)
@@ -88,11 +88,11 @@ class ExecutionQueue:
         if self._worker is not None and not self.is_worker and self._holder != get_ident():
             self._waiting.join()
         with self._turn:
-            before, self._holder = self._holder, get_ident()
+            outer, self._holder = self._holder, get_ident()
             try:
                 work()
             finally:
-                self._holder = before
+                self._holder = outer
 
     def submit(self, work: Work) -> None:
         """Queue `work`; if the queue is full, wait or fail, depending on the profile."""
@@ -103,7 +103,8 @@ class ExecutionQueue:
                 with self._starting:  # otherwise the queue could be closed before the work is added
                     self._put(work, block=self._backend.profile.async_blocks)
         except Full:
-            self._full()
+            sentence = f"the queue already has {self.depth} executions, its limit"
+            self._backend.refuse(6025, "R17", sentence, "QnnGraph_executeAsync")
 
     def _put(self, work: Work, *, block: bool) -> None:
         if self.is_closed:
@@ -116,14 +117,11 @@ class ExecutionQueue:
 
     def refuse(self) -> None:
         """Close the queue to new work; this fails inside a notification or an execution."""
-        for asks, who in (
-            (self.is_worker, "a notification"),
-            (self._holder == get_ident(), "an execution"),
-        ):
-            if asks:
-                sentence = f"{who} cannot free the context of its own queue"
-                cure = "free it from another thread"
-                self._backend.refuse(1005, "R16", sentence, "QnnContext_free", cure=cure)
+        if self.is_worker or self._holder == get_ident():
+            caller = "a notification" if self.is_worker else "an execution"
+            sentence = f"{caller} cannot free the context of its own queue"
+            cure = "free the context from another thread"
+            self._backend.refuse(1005, "R16", sentence, "QnnContext_free", cure=cure)
         self.is_closed = True
 
     def close(self) -> None:
@@ -150,7 +148,3 @@ class ExecutionQueue:
                 self._backend.log(LogLevel.ERROR, f"an execution raised {type(exc).__name__}")
             finally:
                 self._waiting.task_done()
-
-    def _full(self) -> NoReturn:
-        sentence = f"the queue already has {self.depth} executions, its limit"
-        self._backend.refuse(6025, "R17", sentence, "QnnGraph_executeAsync")

@@ -20,16 +20,16 @@ Lifetimes come from the ops, not from the plan, so that a plan with wrong lifeti
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from qnnmem.contract.regions import array_address
 from qnnmem.contract.rules import finding
 from qnnmem.finding import Finding
 from qnnmem.ir import Effect, Op
 from qnnmem.lpai.compiled import CompiledGraph
-from qnnmem.lpai.runtime.heap import POISON
+from qnnmem.lpai.runtime.heap import POISON, checksum
 from qnnmem.planner import Pool
 
 if TYPE_CHECKING:
@@ -75,12 +75,11 @@ def last_uses(graph: CompiledGraph) -> dict[str, int]:
 class _ByteOwners:
     def __init__(self, graph: CompiledGraph) -> None:
         self.graph = graph
-        self.places = graph.places()
+        self.buffer_of = graph.buffer_of
         self.tensors = graph.model.tensors
         self.last = last_uses(graph)
         self.old_states = {old for old, _ in graph.states}
         self.read_until = {n: s for s, op in enumerate(graph.model.ops) for n in op.inputs}
-        self.buffer = {name: buffer.name for name, buffer in graph.buffer_of.items()}
         self.origin: dict[str, str] = {}  # the tensor whose bytes a view shares
         self.live: dict[str, tuple[int, int]] = {}
 
@@ -101,29 +100,30 @@ class _ByteOwners:
             del self.live[name]
 
     def _write(self, name: str, step: int, op: Op | None) -> Iterator[Collision]:
-        place = self.places.get(name)
-        if place is None or not self.tensors[name].nbytes:
+        buffer = self.buffer_of.get(name)
+        if buffer is None or not self.tensors[name].nbytes:
             return
-        start, end = place.offset, place.offset + self.tensors[name].nbytes
+        start, end = buffer.offset, buffer.offset + self.tensors[name].nbytes
         for other, (low, high) in list(self.live.items()):
-            apart = self.places[other].pool is not place.pool or end <= low or high <= start
+            apart = self.buffer_of[other].pool is not buffer.pool or end <= low or high <= start
             if other == name or apart:
                 continue
             if self._replaces(name, other, step):
                 del self.live[other]
             elif op is None or not self._shares(name, other, step, op):
-                who = op.name if op is not None else "the application"
+                writer = op.name if op is not None else "the application"
                 first = max(low, start)
-                yield Collision(other, name, who, place.pool, first, min(high, end) - first)
+                yield Collision(other, name, writer, buffer.pool, first, min(high, end) - first)
         self.live[name] = (start, end)
 
     def _replaces(self, name: str, other: str, step: int) -> bool:
         """Return whether a new state replaces its old state after the last op that reads it."""
-        together = self.buffer[name] == self.buffer[other]
+        together = self.buffer_of[name].name == self.buffer_of[other].name
         return together and other in self.old_states and self.read_until.get(other, -1) < step
 
     def _shares(self, name: str, other: str, step: int, op: Op) -> bool:
-        if self.places[name] != self.places[other]:
+        buffer, other_buffer = self.buffer_of[name], self.buffer_of[other]
+        if (buffer.pool, buffer.offset) != (other_buffer.pool, other_buffer.offset):
             return False
         root = self.origin.get(other, other)
         if op.effect is Effect.VIEW:
@@ -150,17 +150,17 @@ class Sanitizer:
     ) -> None:
         self._graph, self._scratch, self._views = graph, scratch, views
         self._last = last_uses(graph)
-        self._inside = {n for n, p in graph.places().items() if p.pool is Pool.SCRATCH}
+        self._inside = {n for n, b in graph.buffer_of.items() if b.pool is Pool.SCRATCH}
         self._sums: dict[str, int] = {}
         self._owned: dict[str, slice] = {}  # scratch of live tensors; the rest is poison
-        self._base = scratch.__array_interface__["data"][0]
+        self._base = array_address(scratch)
         self.findings: list[Finding] = []
 
     def begin(self) -> None:
         """Fill scratch with poison, except for the inputs, and record checksums of the inputs."""
         inputs = [n for n in self._graph.model.inputs if n in self._views and self._last[n] >= 0]
         for name in inputs:
-            self._sums[name] = _sum(self._views[name])
+            self._sums[name] = checksum(self._views[name])
             self._owned[name] = self._range(name)
         for gap in self._gaps(slice(0, self._scratch.size)):
             self._scratch[gap] = POISON
@@ -168,8 +168,8 @@ class Sanitizer:
     def before(self, step: int, op: Op) -> None:
         """Check the inputs of an op and the memory that it is about to write."""
         for name in op.inputs:
-            if name in self._sums and self._sums[name] != _sum(self._views[name]):
-                self._sums[name] = _sum(self._views[name])
+            if name in self._sums and self._sums[name] != checksum(self._views[name]):
+                self._sums[name] = checksum(self._views[name])
                 self._note("X1", f"{name[:80]!r} changed before op {op.name[:80]!r} read it", name)
         for name in op.outputs:
             if name in self._views:
@@ -182,7 +182,7 @@ class Sanitizer:
         """Record checksums of written tensors; poison tensors that are no longer needed."""
         for name in op.outputs:
             if name in self._views:
-                self._sums[name] = _sum(self._views[name])
+                self._sums[name] = checksum(self._views[name])
         dead = [name for name in self._sums if self._last.get(name, -1) <= step]
         freed = [self._owned.pop(name) for name in dead]
         for name in dead:
@@ -194,14 +194,14 @@ class Sanitizer:
     def end(self) -> None:
         """Check that the outputs and all poison are unchanged."""
         for name in self._graph.model.outputs:
-            if name in self._sums and self._sums[name] != _sum(self._views[name]):
+            if name in self._sums and self._sums[name] != checksum(self._views[name]):
                 self._note("X1", f"output {name[:80]!r} changed before the end", name)
         self._check(slice(0, self._scratch.size), "during the execution")
 
     def _range(self, name: str) -> slice:
         """Return the byte range of a tensor in scratch; the range is empty if it is elsewhere."""
         view = self._views[name]
-        start = view.__array_interface__["data"][0] - self._base
+        start = array_address(view) - self._base
         inside = name in self._inside and 0 <= start <= self._scratch.size - view.size
         return slice(start, start + view.size) if inside else slice(0, 0)
 
@@ -252,9 +252,5 @@ class Sanitizer:
 
     def _note(self, rule: str, sentence: str, name: str) -> None:
         if len(self.findings) < MAX_FINDINGS:
-            address = self._views[name].__array_interface__["data"][0]
+            address = array_address(self._views[name])
             self.findings.append(finding(rule, sentence, buffer=name[:80], address=address))
-
-
-def _sum(view: NDArray[Any]) -> int:
-    return zlib.crc32(view.data)

@@ -118,9 +118,9 @@ class Session:
         if hasattr(feeds, "__array__"):
             known = ", ".join(quote(name) for name in self.compiled.inputs[:_SHOWN])
             raise UsageError(f"pass arrays by input name: {known}")
-        found = self.feed(feeds) if isinstance(feeds, Mapping) else self._fill(_frames(feeds))
-        if found is not None:
-            return found
+        outputs = self.feed(feeds) if isinstance(feeds, Mapping) else self._fill(_frames(feeds))
+        if outputs is not None:
+            return outputs
         sentence = "the windows of the model are not full yet"
         cure = "pass further frames, or pass all frames in one call as a list"
         raise qnn_error(EARLY_TERMINATION, finding("R5", sentence, cure=cure))
@@ -130,13 +130,7 @@ class Session:
 
         Other threads wait meanwhile, so that their frames cannot come in between.
         """
-
-        def go_through() -> Arrays | None:
-            return next(
-                (found for frame in frames if (found := self.feed(frame)) is not None), None
-            )
-
-        return self.graph.undisturbed(go_through)
+        return self.graph.undisturbed(lambda: next(self.stream(frames), None))
 
     def feed(self, feeds: Mapping[str, Any]) -> Arrays | None:
         """Execute once; return the outputs, or None if a window needs more frames.
@@ -149,16 +143,14 @@ class Session:
         if unknown:
             known = ", ".join(quote(name) for name in self.compiled.inputs[:8])
             raise UsageError(f"{quote(str(unknown[0]))} is not an input; the inputs are {known}")
-        given = {}
-        for name in self.compiled.inputs:
-            if name not in feeds:
-                raise UsageError(f"no value is given for input {quote(name)}")
-            given[name] = feeds[name]
-        return self.graph.undisturbed(lambda: self._execute(given))
+        missing = [name for name in self.compiled.inputs if name not in feeds]
+        if missing:
+            raise UsageError(f"no value is given for input {quote(missing[0])}")
+        return self.graph.undisturbed(lambda: self._execute(feeds))
 
-    def _execute(self, given: Mapping[str, Any]) -> Arrays | None:
-        for name, value in given.items():
-            self._write(name, value)
+    def _execute(self, feeds: Mapping[str, Any]) -> Arrays | None:
+        for name in self.compiled.inputs:
+            self._write(name, feeds[name])
         if self.graph.execute(self._inputs, self._outputs) == EARLY_TERMINATION:
             return None
         return {name: self._read_output(name) for name in self.compiled.outputs}
@@ -175,9 +167,9 @@ class Session:
     def stream(self, frames: Iterable[Mapping[str, Any]]) -> Iterator[Arrays]:
         """Execute for each frame and yield the outputs of every execution that completes."""
         for frame in _frames(frames):
-            found = self.feed(frame)
-            if found is not None:
-                yield found
+            outputs = self.feed(frame)
+            if outputs is not None:
+                yield outputs
 
     def reset(self) -> None:
         """Reset all state."""
@@ -257,8 +249,7 @@ class Session:
         self._io: dict[str, NDArray[Any]] = {}
         self._inputs: list[QnnTensor] | None = None
         self._outputs: list[QnnTensor] | None = None
-        own = self._extensions.mem_type is not MemType.DDR or self.compiled.io is Io.OUTSIDE
-        if own:
+        if self._extensions.mem_type is not MemType.DDR or self.compiled.io is Io.OUTSIDE:
             self._inputs, self._outputs = map(list, io_tensors(self.compiled))
             tensors = (*self._inputs, *self._outputs)
             self._io = self._extensions.bring_io(self.compiled, tensors, "tensor")
@@ -303,20 +294,20 @@ def hand_over_pools(
 
     Return the buffers. `scratch` is a buffer shared by graphs that never execute at the same time.
     """
-    made = []
-    for asked, option in POOLS:
+    buffers = []
+    for size_property, option in POOLS:
         with timed("QnnGraph_getProperty"):
-            size = ask(graph.get_property, asked)
+            size = ask(graph.get_property, size_property)
         if size:
             if scratch is not None and option is GraphOption.SET_CFG_SCRATCH_MEM:
                 buffer = scratch
             else:
                 buffer = extensions.allocate_pool(size, option.name)
-            made.append(buffer)
+            buffers.append(buffer)
             config = custom(option, Mem(MemType.DDR, buffer.size, buffer))
             with timed("QnnGraph_setConfig"):
                 graph.set_config([config, None])
-    return made
+    return buffers
 
 
 def _check_words(path: object, graph: object, mem_type: object) -> None:

@@ -46,7 +46,7 @@ class SystemContext:
             raise UsageError("version must be 1, 2 or 3")
         self._version = BinaryInfoVersion(version)
         self.is_freed = False
-        self._made = of_process().part(
+        self._resource = of_process().part(
             "system context", "L2", "the system context made at {at}", cure=_FREE
         )
 
@@ -84,11 +84,11 @@ class SystemContext:
         """Free the system context (`QnnSystemContext_free`) and all descriptions it returned."""
         self._check_alive("QnnSystemContext_free")
         self.is_freed = True
-        self._made.freed()
+        self._resource.freed()
 
     def disown(self) -> None:
         """Do not report the system context as a leak; call this when its owner failed."""
-        self._made.freed()
+        self._resource.freed()
 
     def check_lent(self, what: str) -> None:
         """Fail if a description is read after `free`."""
@@ -108,9 +108,9 @@ class SystemContext:
         self._check_alive(call)
         file = ClientBuffer(binary).array.data
         context = unpack(file, MALFORMED_BINARY)
-        whole, part = _ANSWERS[self._version]
+        info_type, graph_type = _ANSWERS[self._version]
         graphs = tuple(
-            part(
+            graph_type(
                 graph_name=graph.name,
                 graph_inputs=tuple(map(self._lend, inputs)),
                 graph_outputs=tuple(map(self._lend, outputs)),
@@ -119,7 +119,7 @@ class SystemContext:
             for graph in context.graphs
             for inputs, outputs in (io_tensors(graph),)
         )
-        return whole(
+        return info_type(
             backend_id=BackendId.LPAI,
             build_id=context.producer,
             core_api_version=ApiVersion.parse(CORE_API),

@@ -122,7 +122,7 @@ def _persistent_released(t: Trial) -> None:
 
 def _moved_tensor(t: Trial) -> None:
     good = graph("plain")
-    offset = good.places()["x"].offset
+    offset = good.buffer_of["x"].offset
     moved = (replace(b, offset=offset) if b.name == "t" else b for b in good.buffers)
     client = t.client("plain")
     client.graph = retrieved(replace(good, buffers=tuple(moved)))
@@ -150,10 +150,10 @@ def _poison(t: Trial, *, touch: bool = False) -> None:
 
     plain = graph("plain")
     scratch = numpy.zeros(plain.scratch_bytes, numpy.uint8)
-    places, tensors = plain.places(), plain.model.tensors
-    inside = {name: at.offset for name, at in places.items() if at.pool is Pool.SCRATCH}
-    views = {name: scratch[at : at + tensors[name].nbytes] for name, at in inside.items()}
-    sanitizer, free = Sanitizer(plain, scratch, views), inside["x"] + tensors["x"].nbytes
+    buffers, tensors = plain.buffer_of, plain.model.tensors
+    offsets = {name: b.offset for name, b in buffers.items() if b.pool is Pool.SCRATCH}
+    views = {name: scratch[o : o + tensors[name].nbytes] for name, o in offsets.items()}
+    sanitizer, free = Sanitizer(plain, scratch, views), offsets["x"] + tensors["x"].nbytes
     sanitizer.begin()
     if touch:
         scratch[free] = 1
