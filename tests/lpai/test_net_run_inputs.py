@@ -85,7 +85,7 @@ def test_carriage_returns_are_taken_off_with_a_word(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("1\n", r"line 1 \(not counting headers and empty lines\) has 1 files for 2 inputs"),
+        ("1\n", r"line 1 \(not counting headers and empty lines\) has 1 file for 2 inputs"),
         (
             "1 2\n1 2 3\n",
             r"line 2 \(not counting headers and empty lines\) has 3 files for 2 inputs",

@@ -6,7 +6,9 @@ import pytest
 
 from qnnmem.collector import collector_paused
 from qnnmem.errors import QnnError, TcmFatal
-from qnnmem.lpai.runtime.heap import Heap, TcmPool, allocate_io, parse_mem_type
+from qnnmem.lpai.profiles import profile
+from qnnmem.lpai.runtime.backend import Backend
+from qnnmem.lpai.runtime.heap import Extensions, Heap, TcmPool
 from qnnmem.qnn.enums import LogLevel, MemType
 
 POOL = 2_035_712
@@ -102,11 +104,16 @@ def test_larger_inputs_of_the_worked_example_fail_on_the_second() -> None:
     assert made == [True, True, False]
 
 
+def extensions(word: str, lines: Lines) -> Extensions:
+    """Return the allocator of a run in direct mode."""
+    return Extensions(Backend.create(profile=profile("adsp"), log=lines), word)
+
+
 @pytest.mark.parametrize(("word", "kind"), [("ddr", MemType.DDR), ("tcm", MemType.TCM)])
 def test_known_memory_types_are_read_silently(word: str, kind: MemType) -> None:
     """The words "ddr" and "tcm" are parsed without a log line."""
     lines = Lines()
-    assert parse_mem_type(word, lines) is kind
+    assert extensions(word, lines).mem_type is kind
     assert lines == []
 
 
@@ -114,39 +121,28 @@ def test_known_memory_types_are_read_silently(word: str, kind: MemType) -> None:
 def test_an_invalid_memory_type_gives_the_documented_pair(word: str) -> None:
     """An invalid memory type logs the two documented errors and allocates nothing."""
     lines = Lines()
-    kind = parse_mem_type(word, lines)
-    assert kind is MemType.UNDEFINED
-    ddr, tcm = Heap(MemType.DDR), TcmPool(lines)
-    assert allocate_io(kind, 64, "x", ddr=ddr, tcm=tcm, log=lines) is None
-    assert lines == [
+    made = extensions(word, lines)
+    assert made.mem_type is MemType.UNDEFINED
+    with pytest.raises(QnnError) as caught:
+        made.allocate(64, "x")
+    assert (caught.value.code, caught.value.finding.rule) == (1002, "T4")
+    assert lines[:2] == [
         (LogLevel.ERROR, "Invalid memory type"),
         (LogLevel.ERROR, "Memory type only supports DDR & TCM"),
     ]
 
 
-@pytest.mark.parametrize("kind", [MemType.LLC, MemType.PSRAM])
-def test_io_comes_from_ddr_or_tcm_only(kind: MemType) -> None:
-    """IO in LLC or PSRAM is refused with the documented error."""
-    lines = Lines()
-    made = allocate_io(kind, 64, "x", ddr=Heap(MemType.DDR), tcm=TcmPool(lines), log=lines)
-    assert made is None
-    assert lines == [(LogLevel.ERROR, "Memory type only supports DDR & TCM")]
-
-
-@pytest.mark.parametrize("kind", [MemType.DDR, MemType.TCM])
-def test_io_comes_from_the_heap_it_asks_for(kind: MemType) -> None:
+@pytest.mark.parametrize(("word", "kind"), [("ddr", MemType.DDR), ("tcm", MemType.TCM)])
+def test_io_comes_from_the_heap_it_asks_for(word: str, kind: MemType) -> None:
     """IO is allocated in the requested heap with a rounded size."""
-    lines = Lines()
-    ddr, tcm = Heap(MemType.DDR), TcmPool(lines)
-    made = allocate_io(kind, 100, "x", ddr=ddr, tcm=tcm, log=lines)
-    assert made is not None
-    assert (made.mem_type, made.size) == (kind, 128)
+    buffer = extensions(word, Lines()).allocate(100, "x")
+    assert (buffer.mem_type, buffer.size) == (kind, 128)
 
 
 def test_ddr_does_not_touch_the_pool() -> None:
     """Allocating in DDR does not touch the TCM pool."""
     lines = Lines()
-    allocate_io(MemType.DDR, 100, "x", ddr=Heap(MemType.DDR), tcm=TcmPool(lines), log=lines)
+    extensions("ddr", lines).allocate(100, "x")
     assert lines == []
 
 

@@ -24,7 +24,7 @@ from qnnmem.lpai.quantize.child import (
     Quantized,
     QuantizeProgress,
 )
-from qnnmem.lpai.quantize.precision import find_obstacle
+from qnnmem.lpai.quantize.precision import classify, find_obstacle
 from qnnmem.results.prepared import TriedWidths
 from qnnmem.text import quote
 from qnnmem.wire import ChildFailure, Frame
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     import onnx
 
     from qnnmem.loader.onnx import FixedSizes
+
+__all__ = ["QuantizeResult", "classify", "quantize_model"]
 
 RANDOM_SAMPLES = 8
 _ADVICE_S = 60.0  # limit on the time for trying wider types

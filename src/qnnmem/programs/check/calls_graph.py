@@ -530,7 +530,7 @@ def _store_pools(one: CheckedGraph) -> None:
             return
         except Unreadable as exc:
             one.process.buffers.lose(exc.address)
-            one.graph.note_gone("QnnGraph_execute")
+            one.graph.note_freed("QnnGraph_execute")
 
 
 # Ignored error codes
