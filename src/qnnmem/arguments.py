@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeAlias
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 from qnnmem.errors import UsageError
 from qnnmem.text import quote
 
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+T = TypeVar("T", bound="DataclassInstance")
 _Kinds: TypeAlias = "type | tuple[type, ...]"
 
 # Types that are iterable but count as one value, so that a string is not split into characters.
@@ -47,6 +52,19 @@ def expect_mapping(values: object, what: str) -> Mapping[str, Any]:
         if not isinstance(name, str):
             raise UsageError(f"{what}; one of the names is {_shown(name)}")
     return values
+
+
+def as_dataclass(options: T | Mapping[str, Any] | None, kind: type[T]) -> T:
+    """Return options of a type; a mapping sets some fields, and the others have their defaults."""
+    if isinstance(options, kind):
+        return options
+    known = [field.name for field in fields(kind)]
+    what = f"options must be {kind.__name__} or a mapping from its field names to values"
+    values = expect_mapping(options, what)
+    for name in values:
+        if name not in known:
+            raise UsageError(f"{quote(name)} is not an option; the options are {', '.join(known)}")
+    return kind(**values)
 
 
 def as_whole(value: object, what: str) -> int:

@@ -340,14 +340,14 @@ def test_a_description_at_its_bound(monkeypatch: pytest.MonkeyPatch) -> None:
             96 + 16,
             "<Q",
             769 - 511,
-            "the table gives 258 as the size of the program 0, past the end of the file",
+            "the table gives 258 as the size of the program section 0, past the end of the file",
         ),
         (128 + 16, "<Q", 0, "the last section ends at byte 768, but the file ends at 769"),
         (
             128 + 16,
             "<Q",
             2,
-            ("the table gives 2 as the size of the constants, past the end of the file"),
+            "the table gives 2 as the size of the constants section, past the end of the file",
         ),
     ],
 )

@@ -194,9 +194,9 @@ def test_another_producer_is_refused() -> None:
         (72, "<Q", 0, "gives 0 instead of 256 as the offset of the description"),
         (72, "<Q", 512, "gives 512 instead of 256 as the offset of the description"),
         (80, "<Q", 2**64 - 1, "past the end"),
-        (80, "<Q", 1, "as the offset of the program 0"),
+        (80, "<Q", 1, "as the offset of the program section 0"),
         (92, "<I", 1, "section 0 of the table"),
-        (96 + 8, "<Q", 256, "gives 256 instead of 2,304 as the offset of the program 0"),
+        (96 + 8, "<Q", 256, "gives 256 instead of 2,304 as the offset of the program section 0"),
         (128 + 16, "<Q", 31, "last section ends at"),
     ],
 )

@@ -141,7 +141,7 @@ def test_options_may_be_a_mapping() -> None:
     model = chain("x", "a", "y")
     plan = qnnmem.plan(model, options={"io": "outside", "align": "4K"})
     assert plan.options == PoolOptions(io=Io.OUTSIDE, align=4096)
-    with pytest.raises(UsageError, match="options must be PoolOptions or a mapping of io, "):
+    with pytest.raises(UsageError, match="'alignment' is not an option; the options are io, "):
         qnnmem.plan(model, options={"alignment": 64})
 
 

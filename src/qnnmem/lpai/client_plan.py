@@ -1,6 +1,6 @@
-"""The facts about a model for a C client: graphs, pool sizes, inputs and outputs.
+"""What a C client must know about a model: graphs, pool sizes, inputs and outputs.
 
-The facts come from a context binary, or from a plan that `qnnmem plan` wrote as JSON.
+The source is a context binary, or a plan that `qnnmem plan` wrote as JSON.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class ClientPlan:
 
 
 def read_client_plan(path: Path) -> ClientPlan:
-    """Return the facts for a C client from a context binary or a plan in JSON."""
+    """Return what a C client must know, from a context binary or a plan in JSON."""
     kind = kind_of_file(path)
     if kind.name == "lpai":
         plan = of_context(read_binary(path)[0], str(path))
@@ -93,7 +93,7 @@ def read_client_plan(path: Path) -> ClientPlan:
 
 
 def of_context(context: CompiledContext, source: str) -> ClientPlan:
-    """Return the facts for a C client of a compiled context."""
+    """Return what a C client must know about a compiled context."""
     align = max((int(graph.align) for graph in context.graphs), default=1)
     return ClientPlan(source, context.producer, align, tuple(map(_graph, context.graphs)))
 
@@ -227,9 +227,9 @@ def _check_offsets(path: Path, graph: ClientGraph) -> None:
     for tensor in (*graph.inputs, *graph.outputs):
         if tensor.offset is None:
             continue
-        what = f"graph {quote(graph.name)} has {quote(tensor.name)} at offset {tensor.offset:,}"
+        place = f"graph {quote(graph.name)} has {quote(tensor.name)} at offset {tensor.offset:,}"
         if tensor.offset + tensor.nbytes > graph.scratch_bytes:
             size = f"the tensor has {tensor.nbytes:,} bytes, scratch has {graph.scratch_bytes:,}"
-            raise LoadError(path, f"{what} in scratch, past the end: {size}")
+            raise LoadError(path, f"{place} in scratch, past the end: {size}")
         if tensor.offset % graph.align:
-            raise LoadError(path, f"{what} in scratch, which is not a multiple of {graph.align:,}")
+            raise LoadError(path, f"{place} in scratch, which is not a multiple of {graph.align:,}")

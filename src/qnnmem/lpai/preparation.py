@@ -485,9 +485,9 @@ def _copying_old_state(model: Model, states: Sequence[tuple[str, str]]) -> Model
 
 
 def _placed_once(buffers: Sequence[PlacedBuffer]) -> tuple[PlacedBuffer, ...]:
-    """Return the buffers without the aliases that also have a separate buffer.
+    """Return the buffers without the aliases that have a separate buffer as well.
 
-    The content of such aliases is copied.
+    The runtime copies the content of such an alias.
     """
     own = {buffer.name for buffer in buffers}
     return tuple(

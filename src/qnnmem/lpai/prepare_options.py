@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import NoneType
 from typing import Any, Literal
 
-from qnnmem.arguments import expect, expect_items, expect_mapping
+from qnnmem.arguments import as_dataclass, expect, expect_items, expect_mapping
 from qnnmem.errors import Setting, UsageError
 from qnnmem.loader import as_dims, as_shapes
 from qnnmem.loader.onnx import FixedSizes
@@ -86,11 +86,4 @@ def as_files(files: object) -> Mapping[str, Path | str]:
 
 def as_prepare_options(options: PrepareOptions | Mapping[str, Any] | None) -> PrepareOptions:
     """Return options; a mapping sets some of them, and the others have their defaults."""
-    if options is None or isinstance(options, PrepareOptions):
-        return options or PrepareOptions()
-    known = [field.name for field in fields(PrepareOptions)]
-    what = "options must be PrepareOptions or a mapping from its field names to values"
-    for name in expect_mapping(options, what):
-        if name not in known:
-            raise UsageError(f"{quote(name)} is not an option; the options are {', '.join(known)}")
-    return PrepareOptions(**options)
+    return as_dataclass(options, PrepareOptions)

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Literal, TypeAlias
 
-from qnnmem.arguments import expect, expect_items, expect_mapping
+from qnnmem.arguments import as_dataclass, expect, expect_items
 from qnnmem.errors import Setting, UsageError
 from qnnmem.ir.lifetime import TensorGroup
 from qnnmem.ir.model import DType, Effect, Model
@@ -173,14 +173,7 @@ class PoolOptions(LayoutChoices):
 
 def as_options(options: PoolOptions | Mapping[str, Any] | None) -> PoolOptions:
     """Return options; a mapping sets some of them, and the others have their defaults."""
-    if options is None or isinstance(options, PoolOptions):
-        return options or PoolOptions()
-    known = [field.name for field in fields(PoolOptions)]
-    what = f"options must be PoolOptions or a mapping of {', '.join(known)}"
-    for name in expect_mapping(options, what):
-        if name not in known:
-            raise UsageError(f"{what}, not of {quote(name)}")
-    return PoolOptions(**options)
+    return as_dataclass(options, PoolOptions)
 
 
 def as_states(states: Mapping[str, str] | Iterable[StatePair]) -> tuple[StatePair, ...]:

@@ -63,7 +63,8 @@ class Section(NamedTuple):
     @property
     def name(self) -> str:
         """The name of the section in error messages."""
-        return f"program {self.graph}" if self.kind == PROGRAM else _KINDS[self.kind]
+        number = f" {self.graph}" if self.kind == PROGRAM else ""
+        return f"{_KINDS[self.kind]} section{number}"
 
 
 class BinarySections(NamedTuple):
@@ -158,7 +159,8 @@ def _follow(
     for number, (kind, index, offset, size, crc, reserved) in enumerate(rows):
         wanted = META if number == 0 else CONSTANTS if number == count - 1 else PROGRAM
         if (kind, index, reserved) != (wanted, number - 1 if wanted == PROGRAM else 0, 0):
-            raise Damaged(f"section {number} of the table is not the expected {_KINDS[wanted]}")
+            expected = f"{_KINDS[wanted]} section"
+            raise Damaged(f"section {number} of the table is not the expected {expected}")
         section = Section(kind, index, offset, size, crc)
         if offset != round_up(end, ALIGN):
             where = f"{offset:,} instead of {round_up(end, ALIGN):,}"

@@ -186,9 +186,15 @@ class Finder:
     kind: FileKind
 
     def _make(
-        self, severity: Severity, at: Position | None, key: str, check: str, text: str, cure: str
+        self,
+        severity: Severity,
+        place: Position | None,
+        key: str,
+        check: str,
+        text: str,
+        cure: str,
     ) -> ConfigFinding:
-        line, column = (None, None) if at is None else (at.line, at.column)
+        line, column = (None, None) if place is None else (place.line, place.column)
         return ConfigFinding(self.file, line, column, severity, key, check, text, cure)
 
     error = partialmethod(_make, Severity.ERROR)  # a run fails, or a setting has no effect
@@ -282,16 +288,24 @@ def check_lpai(document: Document, find: Finder) -> Iterator[ConfigFinding]:
 def _tcm(root: JsonNode, find: Finder) -> Iterator[ConfigFinding]:
     if setting(root, MEM_TYPE) != "tcm":
         return
-    at, target, version = _place(root, MEM_TYPE), setting(root, _TARGET), setting(root, _HW)
+    place, target, version = _place(root, MEM_TYPE), setting(root, _TARGET), setting(root, _HW)
     if target not in ("adsp", None):
         text = f'"tcm" works only in direct mode on the aDSP, but {_TARGET} is "{target}"'
         yield find.error(
-            at, MEM_TYPE, "tcm-needs-adsp", text, f'set {_TARGET} to "adsp" or mem_type to "ddr"'
+            place,
+            MEM_TYPE,
+            "tcm-needs-adsp",
+            text,
+            f'set {_TARGET} to "adsp" or mem_type to "ddr"',
         )
     if isinstance(version, str) and not tcm_works_on(version):
         text = f'"tcm" needs LPAI v6 or later, but {_HW} is "{version}"'
         yield find.error(
-            at, MEM_TYPE, "tcm-needs-v6", text, f'set mem_type to "ddr" for {version} hardware'
+            place,
+            MEM_TYPE,
+            "tcm-needs-v6",
+            text,
+            f'set mem_type to "ddr" for {version} hardware',
         )
 
 

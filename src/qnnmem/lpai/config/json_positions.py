@@ -147,12 +147,12 @@ class _Reader:
         return Position(line, spot - self.starts[line - 1] + 1)
 
     def fail(self, reason: str, spot: int | None = None) -> NoReturn:
-        at = self.place(self.spot if spot is None else spot)
-        raise LoadError(self.path, f"line {at.line}, column {at.column}: {reason}")
+        position = self.place(self.spot if spot is None else spot)
+        raise LoadError(self.path, f"line {position.line}, column {position.column}: {reason}")
 
-    def issue(self, spot: int, sentence: str, cure: str) -> None:
+    def issue(self, offset: int, sentence: str, cure: str) -> None:
         if len(self.issues) < 100:  # enough to report
-            self.issues.append(SyntaxIssue(self.place(spot), sentence, cure))
+            self.issues.append(SyntaxIssue(self.place(offset), sentence, cure))
 
     def peek(self) -> str:
         """Skip space and comments; return the next character, or '' at the end of the text."""
@@ -187,14 +187,14 @@ class _Reader:
         if depth > MAX_DEPTH:
             self.fail(f"the nesting is deeper than {MAX_DEPTH} levels")
         first = self.peek()
-        at = self.place(self.spot)
+        position = self.place(self.spot)
         if first == "{":
-            return JsonNode(JsonKind.OBJECT, at, members=self.members(depth))
+            return JsonNode(JsonKind.OBJECT, position, members=self.members(depth))
         if first == "[":
-            return JsonNode(JsonKind.LIST, at, items=self.items(depth))
+            return JsonNode(JsonKind.LIST, position, items=self.items(depth))
         if first == '"':
-            return JsonNode(JsonKind.TEXT, at, self.string())
-        return self.scalar(at)
+            return JsonNode(JsonKind.TEXT, position, self.string())
+        return self.scalar(position)
 
     def members(self, depth: int) -> tuple[JsonMember, ...]:
         members: list[JsonMember] = []
@@ -261,14 +261,14 @@ class _Reader:
         self.spot = match.end()
         return str(json.loads(match[0]))
 
-    def scalar(self, at: Position) -> JsonNode:
+    def scalar(self, position: Position) -> JsonNode:
         word = _WORD.match(self.text, self.spot)
         text = "" if word is None else word[0]
         if text in ("true", "false", "null"):
             self.spot += len(text)
             if text == "null":
-                return JsonNode(JsonKind.NULL, at)
-            return JsonNode(JsonKind.FLAG, at, text == "true")
+                return JsonNode(JsonKind.NULL, position)
+            return JsonNode(JsonKind.FLAG, position, text == "true")
         number = _NUMBER.fullmatch(text)
         if number is None:
             self.fail(_word_fault(text) if text else self.unexpected("a value"))
@@ -276,8 +276,8 @@ class _Reader:
             self.fail(f"a number with {len(text)} characters is too long")
         self.spot += len(text)
         if number[1] or number[2]:
-            return JsonNode(JsonKind.NUMBER, at, float(text))
-        return JsonNode(JsonKind.WHOLE, at, int(text))
+            return JsonNode(JsonKind.NUMBER, position, float(text))
+        return JsonNode(JsonKind.WHOLE, position, int(text))
 
     def unexpected(self, wanted: str) -> str:
         """Return an error message about the next character, which does not begin `wanted`."""

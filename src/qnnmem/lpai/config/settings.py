@@ -191,16 +191,14 @@ def _settings(document: Document, section: str, form: type[_T]) -> _T:
 
 def _read(document: Document, path: str) -> Any:
     """Return the value at a path or its default; raise LoadError if the value is not allowed."""
-    steps = path.split(".")
-    node: JsonNode | None = document.root
-    for depth in range(1, len(steps) + 1):
-        key = BY_PATH[".".join(steps[:depth])]
-        member = None if node is None else node.get(key.name)
-        node = None if member is None else member.node
-        if node is not None:
-            _refuse_fault(document, key, node)
-    if node is None:
-        return BY_PATH[path].default
+    node, names = document.root, path.split(".")
+    for count in range(1, len(names) + 1):
+        prefix = ".".join(names[:count])
+        inner = document.root.find(prefix)
+        if inner is None:
+            return BY_PATH[path].default
+        _refuse_fault(document, BY_PATH[prefix], inner)
+        node = inner
     if node.kind is JsonKind.LIST:
         return tuple(item.value for item in node.items)
     return node.value

@@ -82,7 +82,7 @@ def find_kept(draft: Draft) -> frozenset[str]:
     stored = {item.name: item for item in draft.model.graph.initializer}
     kept = set()
     for node in filter(is_rnn, draft.model.graph.node):
-        names = [node.input[at] for at, _, _ in _parts(node) if len(node.input) > at]
+        names = [node.input[index] for index, _, _ in _parts(node) if len(node.input) > index]
         other = [name for name in names if name and not _is_zero(name, producers, stored)]
         if not other:
             kept.add(key(node))
@@ -289,9 +289,9 @@ def _rewrite(
 
 def _open_again(graph: onnx.GraphProto, names: Collection[str]) -> None:
     """Turn the constants in `names` back into the inputs that they had replaced."""
-    kept = [item for item in graph.initializer if item.name not in names]
+    others = [item for item in graph.initializer if item.name not in names]
     del graph.initializer[:]
-    graph.initializer.extend(kept)
+    graph.initializer.extend(others)
     for name in names:
         graph.input.add(name=name)
 

@@ -156,9 +156,9 @@ def inline_external(path: Path, model: onnx.ModelProto) -> None:
 def forget_domain(model: onnx.ModelProto, domain: str) -> None:
     """Remove an operator set that no node uses."""
     if all(node.domain != domain for node in nodes_within(model.graph)):
-        kept = [_copy(entry) for entry in model.opset_import if entry.domain != domain]
+        entries = [_copy(entry) for entry in model.opset_import if entry.domain != domain]
         del model.opset_import[:]
-        model.opset_import.extend(kept)
+        model.opset_import.extend(entries)
 
 
 def nodes_within(graph: onnx.GraphProto) -> Iterator[onnx.NodeProto]:
@@ -237,9 +237,9 @@ def title(node: onnx.NodeProto) -> str:
     return str(node.name or next(filter(None, node.output), "") or node.op_type)[:_MAX_TITLE]
 
 
-def refusal(path: Path, node: onnx.NodeProto, words: str) -> LoadError:
+def refusal(path: Path, node: onnx.NodeProto, predicate: str) -> LoadError:
     """Return an error that names the node."""
-    return LoadError(path, f"{node.op_type} {quote(title(node))} {words}")
+    return LoadError(path, f"{node.op_type} {quote(title(node))} {predicate}")
 
 
 def read_settings(path: Path, node: onnx.NodeProto) -> BufferSettings:

@@ -263,9 +263,9 @@ def _changed_integers(
     changed, total = [0] * len(names), [0] * len(names)
     for feed in feeds if names else ():
         pairs = zip(before.run(names, feed), after.run(names, feed), strict=True)
-        for at, (exact, rough) in enumerate(pairs):
-            total[at] += exact.size
-            changed[at] += int((exact != rough).sum()) if exact.shape == rough.shape else exact.size
+        for i, (exact, rough) in enumerate(pairs):
+            total[i] += exact.size
+            changed[i] += int((exact != rough).sum()) if exact.shape == rough.shape else exact.size
     for name, differ, of in zip(names, changed, total, strict=True):
         yield (
             f"output {quote(name)} (integers): {differ:,} of {of:,} values differ on these samples"

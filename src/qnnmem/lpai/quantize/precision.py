@@ -179,8 +179,10 @@ def _count(model: Model) -> int:
 
 def _widths(model: Model) -> set[int]:
     tensors: Mapping[str, Tensor] = model.tensors
-    made = (name for op in model.ops for name in op.outputs)
-    return {tensors[n].dtype.bits for n in made if n in tensors and not tensors[n].dtype.is_float}
+    written = (name for op in model.ops for name in op.outputs)
+    return {
+        tensors[n].dtype.bits for n in written if n in tensors and not tensors[n].dtype.is_float
+    }
 
 
 def _some(names: tuple[str, ...]) -> str:
@@ -199,7 +201,7 @@ class Obstacle:
 
 def find_obstacle(model: onnx.ModelProto) -> Obstacle | None:
     """Return the first reason why a float model cannot be quantized, or None."""
-    nodes = [model.graph.node[at] for at in live(model.graph)]
+    nodes = [model.graph.node[index] for index in live(model.graph)]
     if words := _foreign(nodes):
         return Obstacle(words, runs_unquantized=False)
     if words := _quantized_already(nodes):
@@ -214,7 +216,7 @@ def find_control(model: onnx.ModelProto) -> Obstacle | None:
 
     The body of such a branch or loop would not be quantized.
     """
-    nodes = [model.graph.node[at] for at in live(model.graph)]
+    nodes = [model.graph.node[index] for index in live(model.graph)]
     clause = _float_control(model, nodes, _kinds(model.graph))
     return Obstacle(clause) if clause else None
 

@@ -290,9 +290,9 @@ def drop_unread_states(graph: onnx.GraphProto) -> None:
 def drop_unused_domains(model: onnx.ModelProto) -> None:
     """Remove unused operator sets, because onnxruntime adds every set that it knows."""
     used = {""} | set(_domains(model.graph))
-    kept = [item for item in model.opset_import if item.domain in used]
+    entries = [item for item in model.opset_import if item.domain in used]
     del model.opset_import[:]
-    model.opset_import.extend(kept)
+    model.opset_import.extend(entries)
 
 
 def _domains(graph: onnx.GraphProto) -> Iterable[str]:
@@ -446,9 +446,9 @@ def _fresh(graph: onnx.GraphProto, name: str) -> str:
 def _drop_unread(graph: onnx.GraphProto) -> None:
     """Remove unused constants; the others keep their order."""
     read = {name for node in graph.node for name in reads(node)} | _io(graph)
-    kept = [item for item in graph.initializer if item.name in read]
+    constants = [item for item in graph.initializer if item.name in read]
     del graph.initializer[:]
-    graph.initializer.extend(kept)
+    graph.initializer.extend(constants)
     del graph.value_info[:]
 
 
@@ -512,9 +512,9 @@ def _options(
 def _finished(model: onnx.ModelProto) -> onnx.ModelProto:
     """Remove the metadata of onnxruntime's quantizer from a model and return the model."""
     del model.graph.value_info[:]
-    kept = [item for item in model.metadata_props if not item.key.startswith("onnx.")]
+    entries = [item for item in model.metadata_props if not item.key.startswith("onnx.")]
     del model.metadata_props[:]
-    model.metadata_props.extend(kept)
+    model.metadata_props.extend(entries)
     drop_unused_domains(model)
     return model
 

@@ -31,7 +31,7 @@ class Backend:
         if log is not None and not callable(log):
             raise UsageError(f"{shown(log)} must be a function of a log level and a line")
         self.profile = profile or make_profile()
-        self.log: Log = log or ignore_log
+        self.log: Log = ignore_log if log is None else log
         self.findings = FindingLog()
         self.alignment_queried_at: int | None = None  # serial number of the first query
         self.is_freed = False

@@ -343,10 +343,10 @@ class _Check:
         rule: str,
         sentence: str,
         what: str = "",
-        at: int | None = None,
+        address: int | None = None,
         **details: Any,
     ) -> NoReturn:
-        self._backend.refuse(code, rule, sentence, _CALL, buffer=what, address=at, **details)
+        self._backend.refuse(code, rule, sentence, _CALL, buffer=what, address=address, **details)
 
 
 def _whole(*values: object) -> bool:

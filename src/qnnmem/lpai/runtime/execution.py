@@ -86,7 +86,9 @@ class Execution:
         self._parts, self._in_order, self._sanitize = parts, in_order, sanitize
         self._pools: dict[Pool, NDArray[Any]] = {}
         self._buffer = self.graph.buffer_of
-        self._maker = {n: at for at, op in enumerate(self.graph.model.ops) for n in op.outputs}
+        self._producer = {
+            n: number for number, op in enumerate(self.graph.model.ops) for n in op.outputs
+        }
         self._views: dict[str, NDArray[Any]] = {}
         self._moved: dict[str, int] | None = None  # buffer addresses in the last run
         # A strong reference would keep the application's memory alive.
@@ -168,12 +170,12 @@ class Execution:
         array = self._pools[buffer.pool]
         return array[buffer.offset : buffer.offset + self.graph.model.tensors[name].nbytes]
 
-    def run(self, given: GivenBuffers) -> ExecutionOutcome:
+    def run(self, buffers: GivenBuffers) -> ExecutionOutcome:
         """Execute once and return the outcome.
 
         Tensors without a buffer are read and written at their planned positions.
         """
-        copied = self._place(given)
+        copied = self._place(buffers)
         watch = self._watch()
         stages = self._open_stages(stepped=watch is not None or not self._in_order)
         if watch is not None:
@@ -183,7 +185,7 @@ class Execution:
             watch.end()
             self._stepped = complete
         if complete:
-            for name, buffer in given.outputs.items():
+            for name, buffer in buffers.outputs.items():
                 copied += self._copy_out(name, buffer)
         copied += self._keep_state(done)
         findings = (*(watch.findings if watch is not None else ()), *self._check_gaps())
@@ -195,35 +197,35 @@ class Execution:
             return None
         return Sanitizer(self.graph, scratch, self._views)
 
-    def _place(self, given: GivenBuffers) -> int:
+    def _place(self, buffers: GivenBuffers) -> int:
         """Choose every tensor's address, copy the inputs, return how many bytes were copied."""
-        if self._given() is not given or not self._views:
-            self._choose_places(given)
+        if self._given() is not buffers or not self._views:
+            self._choose_places(buffers)
         copied = 0
-        for name, buffer in given.inputs.items():
+        for name, buffer in buffers.inputs.items():
             view = self._views.get(name)
             if view is not None and view.size and not _same_start(view, buffer.array):
                 view[:] = buffer.array[: view.size]
                 copied += view.size
         return copied
 
-    def _choose_places(self, given: GivenBuffers) -> None:
-        moved = self._find_moved(given.inputs, given.outputs)
+    def _choose_places(self, buffers: GivenBuffers) -> None:
+        moved = self._find_moved(buffers.inputs, buffers.outputs)
         places = {name: array_address(array) for name, array in moved.items()}
         if not self._views or places != self._moved:
             self._views = dict(self._all_views(moved))
             for stage in self._stages:
                 stage.bind(self._addresses())
             self._moved = places
-        self._given = weakref.ref(given)
+        self._given = weakref.ref(buffers)
 
     def _find_moved(
         self, inputs: Mapping[str, UserBuffer], outputs: Mapping[str, UserBuffer]
     ) -> dict[str, NDArray[Any]]:
         """Return by buffer name the memory of planned buffers that are not in their pool."""
         moved: dict[str, NDArray[Any]] = {}
-        for given, names in ((inputs, self._kept_inputs), (outputs, self._late_outputs)):
-            for name, user in given.items():
+        for users, names in ((inputs, self._kept_inputs), (outputs, self._late_outputs)):
+            for name, user in users.items():
                 buffer = self._buffer.get(name)
                 if buffer is None or buffer.name in moved or name not in names:
                     continue
@@ -254,8 +256,8 @@ class Execution:
     def _kept_inputs(self) -> frozenset[str]:
         """The inputs whose buffers no op overwrites."""
         ops = self.graph.model.ops
-        made = {name for op in ops if op.effect is not Effect.VIEW for name in op.outputs}
-        spoilt = {self._buffer[name].name for name in made if name in self._buffer}
+        written = {name for op in ops if op.effect is not Effect.VIEW for name in op.outputs}
+        spoilt = {self._buffer[name].name for name in written if name in self._buffer}
         names = (name for name in self.graph.inputs if name in self._buffer)
         return frozenset(name for name in names if self._buffer[name].name not in spoilt)
 
@@ -298,8 +300,8 @@ class Execution:
     @cached_property
     def _cuts(self) -> list[int]:
         """Numbers of executed ops after which a blocking window can end the execution."""
-        fills = {self._maker[w.new] for w in self.graph.windows if w.blocking}
-        return sorted(at + 1 for at in fills if at + 1 not in fills)
+        fills = {self._producer[w.new] for w in self.graph.windows if w.blocking}
+        return sorted(number + 1 for number in fills if number + 1 not in fills)
 
     def _open_stages(self, *, stepped: bool) -> Iterable[Stage]:
         """Return the stages of this execution, each with an onnxruntime session.
@@ -336,7 +338,7 @@ class Execution:
             if watch is not None:
                 watch.after(stage.first, op)
             for window in self.graph.windows:
-                if stage.first <= self._maker[window.new] < stage.last:
+                if stage.first <= self._producer[window.new] < stage.last:
                     ready = self._advance(window, window.name in emptied) and ready
             if not ready and stage.last in self._cuts:
                 self._empty_unreached(emptied, stage.last)
@@ -359,7 +361,7 @@ class Execution:
     def _empty_unreached(self, emptied: set[str], done: int) -> None:
         """Empty the windows that an execution should reset but did not reach."""
         for window in self.graph.windows:
-            if window.name in emptied and self._maker[window.new] >= done:
+            if window.name in emptied and self._producer[window.new] >= done:
                 self._zero(self._pools[Pool.PERSISTENT], self._buffer[window.old])
                 self._present[window.name] = window.padding
 
@@ -376,7 +378,7 @@ class Execution:
             if old not in self._views or new not in self._views:
                 continue  # state without bytes
             target, source = self._views[old], self._views[new]
-            if self._maker.get(new, -1) < done and not _same_start(target, source):
+            if self._producer.get(new, -1) < done and not _same_start(target, source):
                 # New state inside persistent memory must be copied before another state overwrites
                 # it.
                 inside = self._buffer[new].pool is Pool.PERSISTENT
@@ -401,18 +403,20 @@ class Execution:
         for start, end in self._gaps:
             touched = persistent[start:end] != POISON
             if touched.any():
-                at = start + int(touched.argmax())
+                offset = start + int(touched.argmax())
                 persistent[start:end] = POISON
-                sentence = f"byte {at:,} of persistent memory was written but belongs to no state"
-                address = array_address(persistent) + at
+                sentence = (
+                    f"byte {offset:,} of persistent memory was written but belongs to no state"
+                )
+                address = array_address(persistent) + offset
                 return [finding("X6", sentence, buffer="persistent", address=address)]
         return []
 
-    def _copy_out(self, name: str, given: UserBuffer) -> int:
+    def _copy_out(self, name: str, user: UserBuffer) -> int:
         view = self._views.get(name)
-        if view is None or not view.size or _same_start(view, given.array):
+        if view is None or not view.size or _same_start(view, user.array):
             return 0
-        given.array[: view.size] = view
+        user.array[: view.size] = view
         return view.size
 
 

@@ -159,9 +159,9 @@ class IoCheck:
                     finding("X8", sentence, call=_CALL, buffer=output_label, address=b.start)
                 )
 
-    def _check_held(self, kind: str, given: Mapping[str, UserBuffer]) -> None:
+    def _check_held(self, kind: str, buffers: Mapping[str, UserBuffer]) -> None:
         """Fail if an input or output overlaps memory that is reserved for a graph or context."""
-        for name, user in given.items():
+        for name, user in buffers.items():
             if user.owner is None:
                 continue
             what, extent = f"{kind} {name[:80]!r}", user.extent
@@ -176,9 +176,9 @@ class IoCheck:
                 sentence = f"{what} shares bytes with {label}"
                 self._fail("X8", sentence, what, extent.start, cure=cure)
 
-    def check_kept(self, given: GivenBuffers) -> None:
+    def check_kept(self, buffers: GivenBuffers) -> None:
         """Fail if a buffer was freed while the graph executed."""
-        for name, user in chain(given.inputs.items(), given.outputs.items()):
+        for name, user in chain(buffers.inputs.items(), buffers.outputs.items()):
             if user.owner is not None and user.owner.is_freed:
                 sentence = f"{name[:80]!r} was {user.owner.loss} during the execution"
                 self._fail("R9", sentence, name[:80], user.owner.address)
@@ -265,11 +265,11 @@ class IoCheck:
         rule: str,
         sentence: str,
         what: str,
-        at: int | None = None,
+        address: int | None = None,
         **details: Any,
     ) -> NoReturn:
         self._backend.refuse(
-            _INVALID_TENSOR, rule, sentence, _CALL, buffer=what, address=at, **details
+            _INVALID_TENSOR, rule, sentence, _CALL, buffer=what, address=address, **details
         )
 
 

@@ -233,7 +233,7 @@ class Heap:
         if log is not None and not callable(log):
             raise UsageError("the log of a heap must be a function of a level and a line")
         self.mem_type, self.capacity = MemType(mem_type), capacity
-        self._log = log or ignore_log
+        self._log = ignore_log if log is None else log
         self._space, self._unit = AddressSpace(BASE[self.mem_type], capacity), 1
         self._live: dict[int, HeapBuffer] = {}  # by simulated address
         self._held: set[int] = set()  # the same addresses, needed when the heap no longer exists

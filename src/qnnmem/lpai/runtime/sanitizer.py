@@ -67,8 +67,8 @@ def last_uses(graph: CompiledGraph) -> dict[str, int]:
     last: dict[str, int] = dict.fromkeys(model.inputs, -1)
     for step, op in enumerate(model.ops):
         last.update(dict.fromkeys((*op.inputs, *op.outputs), step))
-    kept = (*model.outputs, *(old for old, _ in graph.states))
-    last.update(dict.fromkeys(kept, len(model.ops)))
+    needed_after = (*model.outputs, *(old for old, _ in graph.states))
+    last.update(dict.fromkeys(needed_after, len(model.ops)))
     return last
 
 
@@ -219,18 +219,18 @@ class Sanitizer:
 
     def _gaps(self, where: slice) -> Iterator[slice]:
         """Yield the ranges of `where` that no live tensor occupies."""
-        at = where.start
+        position = where.start
         spans = sorted((s.start, s.stop) for s in self._owned.values())
         for start, stop in spans:
-            if stop <= at:
+            if stop <= position:
                 continue
             if start >= where.stop:
                 break
-            if start > at:
-                yield slice(at, start)
-            at = stop
-        if at < where.stop:
-            yield slice(at, where.stop)
+            if start > position:
+                yield slice(position, start)
+            position = stop
+        if position < where.stop:
+            yield slice(position, where.stop)
 
     def _check(self, where: slice, when: str) -> None:
         written = []
@@ -247,8 +247,8 @@ class Sanitizer:
                 f"{size:,} bytes of scratch outside all tensors were written {when}, the "
                 f"first at offset {offset:,}"
             )
-            at = self._base + offset
-            self.findings.append(finding("X3", sentence, buffer="scratch", address=at))
+            address = self._base + offset
+            self.findings.append(finding("X3", sentence, buffer="scratch", address=address))
 
     def _note(self, rule: str, sentence: str, name: str) -> None:
         if len(self.findings) < MAX_FINDINGS:

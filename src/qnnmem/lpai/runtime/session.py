@@ -265,23 +265,23 @@ class Session:
 
         tensor: Tensor = self.compiled.model.tensors[name]
         try:
-            given = numpy.asarray(value)
+            array = numpy.asarray(value)
         except (ValueError, TypeError, OverflowError) as exc:
             raise UsageError(
                 f"the value of input {quote(name)} is not a valid array; all rows of a "
                 "list must have equal length and contain numbers"
             ) from exc
         quant = self.compiled.quants.get(name)
-        is_real = given.dtype.kind == "f" and quant is not None and not tensor.dtype.is_float
+        is_real = array.dtype.kind == "f" and quant is not None and not tensor.dtype.is_float
         target = self._array(name)
-        if given.shape != target.shape or not (is_real or given.dtype == target.dtype):
+        if array.shape != target.shape or not (is_real or array.dtype == target.dtype):
             real = quant is not None and not tensor.dtype.is_float
             kind = f"{target.dtype.name}{' or real numbers' if real else ''}"
             raise UsageError(
                 f"input {quote(name)} must be {kind} {list(target.shape)}, not "
-                f"{given.dtype.name} {list(given.shape)}"
+                f"{array.dtype.name} {list(array.shape)}"
             )
-        target[...] = to_native(given, tensor, quant) if is_real else given
+        target[...] = to_native(array, tensor, quant) if is_real else array
 
 
 def hand_over_pools(

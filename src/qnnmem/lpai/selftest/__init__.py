@@ -17,7 +17,7 @@ def cases() -> tuple[ContractCase, ...]:
     from qnnmem.lpai.selftest.calls import CALLS
     from qnnmem.lpai.selftest.memory import MEMORY
 
-    order = {rule: at for at, rule in enumerate(rules())}
+    order = {rule: number for number, rule in enumerate(rules())}
     return tuple(sorted((*MEMORY, *CALLS), key=lambda case: order[case.rule]))
 
 

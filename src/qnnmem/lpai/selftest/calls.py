@@ -88,10 +88,10 @@ def _enable(*names: str) -> Config:
 
 
 def _execution_refused(t: Trial, client: Client) -> None:
-    told: list[int] = []
+    codes: list[int] = []
     t.refused(client.graph.execute)
-    t.refused(client.graph.execute_async, notify=told.append)
-    t.check(told == [], "a refused executeAsync called its callback")
+    t.refused(client.graph.execute_async, notify=codes.append)
+    t.check(codes == [], "a refused executeAsync called its callback")
 
 
 def _not_finalized(t: Trial) -> None:
@@ -121,21 +121,19 @@ def _names_read(t: Trial) -> None:
 
 def _properties(t: Trial) -> None:
     client = t.client()
-    asked, sizes = ([custom_property(n) for n in group] for group in ((0, 1), (1, 101)))
-    client.backend.get_property([*asked, None])
+    queried, sizes = ([custom_property(n) for n in group] for group in ((0, 1), (1, 101)))
+    client.backend.get_property([*queried, None])
     client.graph.get_property([*sizes, None])
-    t.check(
-        asked[1].value.value is False, ("x86 mode reports that it requires a persistent binary")
-    )
-    t.check(
-        [s.value.value for s in sizes] == [256, 128], ("the reported sizes differ from the plan")
-    )
+    persistent = queried[1].value.value
+    t.check(persistent is False, "x86 mode reports that it requires a persistent binary")
+    reported = [size.value.value for size in sizes]
+    t.check(reported == [256, 128], "the reported sizes differ from the plan")
 
 
 def _hardware(t: Trial) -> None:
-    made = Backend.create([custom(0, HwInfo(Target.ADSP, HwVersion.V7)), None]).profile
-    t.check(made.hw_version is HwVersion.V7, "the hardware info had no effect")
-    t.check(made.require_persistent_binary, "the target had no effect")
+    platform = Backend.create([custom(0, HwInfo(Target.ADSP, HwVersion.V7)), None]).profile
+    t.check(platform.hw_version is HwVersion.V7, "the hardware info had no effect")
+    t.check(platform.require_persistent_binary, "the target had no effect")
 
 
 def _unknown_options(t: Trial) -> None:
@@ -202,10 +200,8 @@ def _sizes(t: Trial) -> None:
     for size in (100, 101, 128):
         inputs, outputs = client.tensors()
         inputs[0].data_size = outputs[0].data_size = size
-        t.check(
-            client.graph.execute(inputs, outputs) == 0,
-            (f"execute fails with a data size of {size}"),
-        )
+        code = client.graph.execute(inputs, outputs)
+        t.check(code == 0, f"execute fails with a data size of {size}")
 
 
 def _wrong_sizes(t: Trial) -> None:
@@ -231,7 +227,7 @@ def _early(t: Trial) -> None:
     numbers(outputs[0])[:] = -1
     first = client.graph.execute(inputs, outputs)
     t.check(first == EARLY_TERMINATION, f"{first} instead of 6038")
-    t.check(is_all(numbers(outputs[0]), -1), ("the output was changed before the window was full"))
+    t.check(is_all(numbers(outputs[0]), -1), "the output was changed before the window was full")
     t.check(client.graph.execute(inputs, outputs) == 0, "a full window gave no result")
     t.check(is_all(numbers(outputs[0]), 8), "wrong result")
 
@@ -241,10 +237,10 @@ def _freed_output(t: Trial) -> None:
     inputs, outputs = client.tensors()
     outputs[0].client_buf.free()
     t.refused(client.graph.execute, inputs, outputs)
-    told: list[int] = []
-    client.graph.execute_async(inputs, outputs, told.append)
+    codes: list[int] = []
+    client.graph.execute_async(inputs, outputs, codes.append)
     client.finish()
-    t.check(told == [6004], f"the notification reported {told} instead of [6004]")
+    t.check(codes == [6004], f"the notification reported {codes} instead of [6004]")
 
 
 def _queued(t: Trial, *, blocks: bool) -> TrialClient:
@@ -278,11 +274,11 @@ def _in_order(t: Trial) -> None:
 
 
 def _full(t: Trial) -> None:
-    client, told = _queued(t, blocks=False), list[int]()
+    client, codes = _queued(t, blocks=False), list[int]()
     with client.held():
-        client.graph.execute_async(notify=told.append)
-        t.refused(client.graph.execute_async, notify=told.append)
-    t.check(told == [0], f"notifications reported {told} instead of [0]")
+        client.graph.execute_async(notify=codes.append)
+        t.refused(client.graph.execute_async, notify=codes.append)
+    t.check(codes == [0], f"notifications reported {codes} instead of [0]")
 
 
 def _signal_again(t: Trial) -> None:
@@ -293,12 +289,12 @@ def _signal_again(t: Trial) -> None:
 
 
 def _signal_twice(t: Trial) -> None:
-    client, signal, told = t.client("plain").ready(), Signal(), list[int]()
+    client, signal, codes = t.client("plain").ready(), Signal(), list[int]()
     with client.held():
-        client.graph.execute_async(notify=told.append, signal=signal)
+        client.graph.execute_async(notify=codes.append, signal=signal)
         t.refused(client.graph.execute, signal=signal)
-        t.refused(client.graph.execute_async, notify=told.append, signal=signal)
-    t.check(told == [0] and not signal.in_use, "the first call was affected")
+        t.refused(client.graph.execute_async, notify=codes.append, signal=signal)
+    t.check(codes == [0] and not signal.in_use, "the first call was affected")
 
 
 @contextmanager
@@ -325,8 +321,8 @@ def _registers(
 
     def steps(t: Trial) -> None:
         with _shared() as fd:
-            made = t.client(profile=platform).context
-            t.check(bool(made.mem_register([_range(fd, offset, elements, kind)])), "no handle")
+            context = t.client(profile=platform).context
+            t.check(bool(context.mem_register([_range(fd, offset, elements, kind)])), "no handle")
 
     return steps
 
@@ -361,32 +357,32 @@ def _two_ranges(t: Trial) -> None:
 
 
 def _registered_twice(t: Trial) -> None:
-    made = t.client("plain").ready().context
+    context = t.client("plain").ready().context
     with _shared() as fd:
-        made.mem_register([_range(fd, 0)])
-        t.refused(made.mem_register, [_range(fd, 128), _range(fd, 0)])
-        made.mem_register([_range(fd, 128)])
+        context.mem_register([_range(fd, 0)])
+        t.refused(context.mem_register, [_range(fd, 128), _range(fd, 0)])
+        context.mem_register([_range(fd, 128)])
 
 
 def _outside_the_fd(t: Trial) -> None:
     client = t.client("plain").ready()
-    made, (inputs, outputs) = client.context, client.tensors()
+    context, (inputs, outputs) = client.context, client.tensors()
     with _shared() as fd:
-        t.refused(made.mem_register, [_range(fd, _ROOM - 64)], code=8003)
-        handles = made.mem_register([_range(fd, 0)])
-    t.refused(made.mem_register, [_range(-1, 0)], code=8003)
-    made.mem_deregister(handles)
-    t.refused(made.mem_deregister, handles, code=8001)
+        t.refused(context.mem_register, [_range(fd, _ROOM - 64)], code=8003)
+        handles = context.mem_register([_range(fd, 0)])
+    t.refused(context.mem_register, [_range(-1, 0)], code=8003)
+    context.mem_deregister(handles)
+    t.refused(context.mem_deregister, handles, code=8001)
     _use(inputs[0], handles[0])
     t.refused(client.graph.execute, inputs, outputs, code=6004)
 
 
 def _left(t: Trial, *wanted: str) -> None:
     """Check that the current leaks break the expected rules and that each shows a line number."""
-    found = leaks()
-    rules = [leak.rule for leak in found]
+    current = leaks()
+    rules = [leak.rule for leak in current]
     t.check(rules == list(wanted), f"not freed: {rules} instead of {list(wanted)}")
-    t.check(all(" at " in leak.sentence for leak in found), "a leak report has no line number")
+    t.check(all(" at " in leak.sentence for leak in current), "a leak report has no line number")
 
 
 def _freed_in_order(t: Trial) -> None:
@@ -523,9 +519,8 @@ CALLS = (
     keeps("R18", "one signal for successive calls", _signal_again),
     breaks("R18", "one signal for two calls at the same time", 6030, _signal_twice),
     keeps("M1", "two ranges of one fd, each registered once", _two_ranges),
-    breaks("M1", (
-        "the same range registered twice; the second call registers nothing"
-    ), 8002, _registered_twice),
+    breaks("M1", "the same range registered twice; the second call registers nothing", 8002,
+           _registered_twice),
     keeps("M2", "a range that ends where the file ends", _registers(_ROOM - 128, elements=32)),
     breaks("M2", "a range past the end of the file, a closed fd, or an unknown handle",
            (8003, 8001, 6004), _outside_the_fd),

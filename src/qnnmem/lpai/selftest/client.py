@@ -66,15 +66,15 @@ class Client:
     @property
     def rules(self) -> list[str]:
         """Rules broken so far."""
-        return [found.rule for found in self.backend.findings]
+        return [finding.rule for finding in self.backend.findings]
 
     def buffer(self, size: int) -> HeapBuffer:
         """Return aligned memory of at least `size` bytes."""
         return self._allocate(self.heap, size)
 
-    def need(self, asked: GraphProperty) -> int:
+    def need(self, size_property: GraphProperty) -> int:
         """Query and return the required size of a pool."""
-        size: int = ask(self.graph.get_property, asked)
+        size: int = ask(self.graph.get_property, size_property)
         return size
 
     @property
@@ -161,16 +161,18 @@ class Client:
 
     def asked(self) -> AlignmentReq:
         """Query the alignment and return it."""
-        found: AlignmentReq = ask(self.backend.get_property, BackendProperty.GET_PROP_ALIGNMENT_REQ)
-        return found
+        alignment: AlignmentReq = ask(
+            self.backend.get_property, BackendProperty.GET_PROP_ALIGNMENT_REQ
+        )
+        return alignment
 
 
 def numbers(tensor: QnnTensor) -> NDArray[Any]:
     """Return the tensor's buffer as an array of integers."""
     import numpy
 
-    found: NDArray[Any] = tensor.client_buf.array[: tensor.nbytes].view(numpy.int32)
-    return found
+    values: NDArray[Any] = tensor.client_buf.array[: tensor.nbytes].view(numpy.int32)
+    return values
 
 
 def is_all(values: NDArray[Any], wanted: int) -> bool:
@@ -193,8 +195,8 @@ class Tenant:
         self.context = Context.create_from_binary(arena.backend, content, [KEEP], trusted=True)
         self.graph: Graph = self.context.graph_retrieve(name)
         self.pools: dict[int, memoryview] = {}
-        for asked, option in POOLS:
-            if size := ask(self.graph.get_property, asked):
+        for size_property, option in POOLS:
+            if size := ask(self.graph.get_property, size_property):
                 self.pools[option] = memory = arena.cut(size)
                 mem = Mem(MemType.DDR, memory.nbytes, memory)
                 self.graph.set_config([custom(option, mem), None])
@@ -234,7 +236,7 @@ class Arena:
     @property
     def rules(self) -> list[str]:
         """Rules broken so far."""
-        return [found.rule for found in self.backend.findings]
+        return [finding.rule for finding in self.backend.findings]
 
 
 def address_of(view: memoryview) -> int:
@@ -300,7 +302,7 @@ class Trial:
             self.problems.append(otherwise)
         return self
 
-    def refused(self, call: Callable[..., object], *given: Any, **named: Any) -> Trial:
+    def refused(self, call: Callable[..., object], *arguments: Any, **named: Any) -> Trial:
         """Check that the call fails with a code of the case and that its finding has a cure.
 
         Return the trial. If the case has several codes, pass the expected one as `code`.
@@ -308,7 +310,7 @@ class Trial:
         wanted = named.pop("code", self.codes[0])
         expected = f"expected {wanted} and rule {self.rule}"
         try:
-            call(*given, **named)
+            call(*arguments, **named)
         except QnnError as exc:
             self.seen.add(exc.code)
             got = (exc.code, exc.finding.rule)
@@ -348,9 +350,9 @@ class TrialClient(Client):
         """Check that the call succeeds and adds a finding of the rule."""
         before = len(self.rules)
         call(self)
-        found, rule = self.rules[before:], self.trial.rule
+        added, rule = self.rules[before:], self.trial.rule
         self.trial.check(
-            rule in found, f"expected a finding of {rule}, got {', '.join(found) or 'none'}"
+            rule in added, f"expected a finding of {rule}, got {', '.join(added) or 'none'}"
         )
         return self
 
@@ -367,14 +369,14 @@ class TrialClient(Client):
     @contextmanager
     def held(self) -> Iterator[None]:
         """Keep the queue's worker busy inside a notification, so that executions stay queued."""
-        told, go = Event(), Event()
+        notified, go = Event(), Event()
 
         def hold(_code: int) -> None:
-            told.set()
+            notified.set()
             go.wait(WAIT_S)
 
         self.graph.execute_async(notify=hold)
-        self.trial.check(told.wait(WAIT_S), "the execution never ended")
+        self.trial.check(notified.wait(WAIT_S), "the execution never ended")
         try:
             yield
         finally:

@@ -9,12 +9,12 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from qnnmem.contract.regions import release
+from qnnmem.contract.regions import array_address, release
 from qnnmem.lpai.profiles import profile
 from qnnmem.lpai.runtime.backend import Backend
 from qnnmem.lpai.runtime.context import Context
 from qnnmem.lpai.runtime.descriptors import Config, CoreAffinityCfg, Mem, PerfCfg, custom
-from qnnmem.lpai.runtime.heap import Extensions, Heap, HeapBuffer
+from qnnmem.lpai.runtime.heap import Extensions, Heap, HeapBuffer, aligned_array
 from qnnmem.lpai.runtime.sanitizer import Sanitizer
 from qnnmem.lpai.selftest.client import (
     FINDING,
@@ -58,7 +58,7 @@ _ONE_CORE = custom(GraphOption.SET_CFG_CORE_AFFINITY, CoreAffinityCfg(core_selec
 _HIGH = Config(GraphConfigOption.PRIORITY, Priority.HIGH)
 _NOT_FINALIZED = (
     lambda c: not c.graph.is_finalized,
-    ("the graph is finalized although finalize failed"),
+    "the graph is finalized although finalize failed",
 )
 
 _NAMES = ("counter", "double", "plain", "window")
@@ -109,14 +109,10 @@ def _replaced_during_execution(t: Trial) -> None:
 
 
 def _persistent_released(t: Trial) -> None:
-    import numpy
-
     client = t.client().give_scratch()
-    block = numpy.zeros(client.need(GraphProperty.GET_PROP_PERSISTENT_MEM_SIZE) + 64, numpy.uint8)
-    start = -block.__array_interface__["data"][0] % 64
-    memory = block[start : start + block.size - 64]
+    memory = aligned_array(client.need(GraphProperty.GET_PROP_PERSISTENT_MEM_SIZE))
     client.set(custom(PERSISTENT, Mem(MemType.DDR, memory.size, memory))).finalize().gives(2)
-    release(block)
+    release(memory)
     client.refused(Client.run)
 
 
@@ -161,16 +157,16 @@ def _poison(t: Trial, *, touch: bool = False) -> None:
         sanitizer.before(step, op)
         sanitizer.after(step, op)
     sanitizer.end()
-    found = [(f.rule, f.address) for f in sanitizer.findings]
-    wanted = [("X3", scratch.__array_interface__["data"][0] + free)] if touch else []
-    t.check(found == wanted, f"findings were {found}")
+    findings = [(f.rule, f.address) for f in sanitizer.findings]
+    expected = [("X3", array_address(scratch) + free)] if touch else []
+    t.check(findings == expected, f"findings were {findings}")
 
 
 def _fresh_view(t: Trial) -> None:
-    made = t.client("plain").ready().give_scratch().graph
-    made.view("x").array[:] = 2
-    made.execute()
-    t.check(is_all(made.view("y").array, 6), "wrong result")
+    handle = t.client("plain").ready().give_scratch().graph
+    handle.view("x").array[:] = 2
+    handle.execute()
+    t.check(is_all(handle.view("y").array, 6), "wrong result")
 
 
 def _stale_view(t: Trial) -> None:
@@ -182,9 +178,9 @@ def _stale_view(t: Trial) -> None:
 
 def _own_state(t: Trial) -> None:
     client = t.client("counter").ready()
-    kept = client.persistent  # keeps the owner of the memory alive
+    pool = client.persistent  # keeps the owner of the memory alive
     client.on("double").ready().gives(10, 5).no_findings().on("counter").gives(2)
-    t.check(not kept.freed, "the first buffer was freed")
+    t.check(not pool.freed, "the first buffer was freed")
 
 
 def _restored(t: Trial) -> None:
@@ -222,11 +218,11 @@ def _tcm(t: Trial, sizes: list[int], wanted: list[str], kind: str = "tcm") -> No
     """Check the log of TCM allocations; in a case that breaks a rule, the last one must fail."""
     lines: list[str] = []
     backend = Backend.create(profile=profile("adsp"), log=lambda _, text: lines.append(text))
-    made = Extensions(backend, kind)
+    extensions = Extensions(backend, kind)
     for size in sizes[:-1] if t.codes else sizes:
-        made.allocate(size, "binary")
+        extensions.allocate(size, "binary")
     if t.codes:
-        t.refused(made.allocate, sizes[-1], "binary")
+        t.refused(extensions.allocate, sizes[-1], "binary")
     log = [line for line in lines if not line.startswith(("[", "QNN_"))]  # without findings
     t.check(log == wanted, f"the log is {log}")
 
@@ -329,8 +325,8 @@ def _binary_on_scratch(t: Trial) -> None:
     tenant = Tenant(arena, "plain")
     start = address_of(tenant.pools[SCRATCH]) - arena.block.address
     content = arena.block.view[start : start + len(binary())]
-    made = Context.create_from_binary
-    t.refused(made, arena.backend, content, [KEEP], trusted=True, code=5000)
+    create = Context.create_from_binary
+    t.refused(create, arena.backend, content, [KEEP], trusted=True, code=5000)
 
 
 def _one_offset_for_two(t: Trial) -> None:
@@ -372,8 +368,8 @@ def _wrong_type(t: Trial) -> None:
     client.refused(_said(MemType.DDR, MemType.TCM), 6000)
     content = client.buffer(len(binary())).view[: len(binary())]
     content[:] = binary()
-    made, configs = Context.create_from_binary, [KEEP, _SAID]
-    t.refused(made, client.backend, content, configs, trusted=True, code=5010)
+    create, configs = Context.create_from_binary, [KEEP, _SAID]
+    t.refused(create, client.backend, content, configs, trusted=True, code=5010)
 
 
 def _whole_pool(t: Trial) -> None:
@@ -381,8 +377,7 @@ def _whole_pool(t: Trial) -> None:
     heap = Heap(MemType.TCM, log=lambda _, text: lines.append(text))
     with heap.allocate(_TCM):
         pass
-    opened = f"TCM pool current size: 0 max_size: {_TCM}"
-    t.check(lines == [opened, f"Allocate size {_TCM} from tcm pool 0"], f"the log is {lines}")
+    t.check(lines == [_OPENED, f"Allocate size {_TCM} from tcm pool 0"], f"the log is {lines}")
 
 
 def _two_heaps(t: Trial) -> None:
@@ -392,9 +387,9 @@ def _two_heaps(t: Trial) -> None:
 
 def _two_heaps_too_many(t: Trial) -> None:
     heaps = Heap(MemType.TCM), Heap(MemType.TCM)
-    made = [heaps[number % 2].allocate(1) for number in range(_MOST)]
+    buffers = [heaps[number % 2].allocate(1) for number in range(_MOST)]
     t.is_fatal(lambda: heaps[0].allocate(1), f"allocation {_MOST + 1} succeeded")
-    for buffer in made:
+    for buffer in buffers:
         buffer.free()
 
 
@@ -539,9 +534,8 @@ MEMORY = (
     keeps("T5", "memory of the declared type",
           lambda t: [_said(kind, kind)(t.client("plain", profile=profile("adsp")))
                      for kind in (MemType.DDR, MemType.LLC, MemType.TCM, MemType.PSRAM)]),
-    breaks("T5", (
-        "TCM declared but DDR passed, the reverse, or a binary not in the declared type"
-    ), (6000, 5010), _wrong_type),
+    breaks("T5", "TCM declared but DDR passed, the reverse, or a binary not in the declared type",
+           (6000, 5010), _wrong_type),
     keeps("T6", "the model and its IO in TCM",
           lambda t: _io_in_tcm(_in_tcm(t)).gives(6, 2).no_findings()),
     breaks("T6", "the model in TCM with IO in DDR, or the reverse", 6004, _mixed),

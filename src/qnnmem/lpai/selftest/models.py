@@ -80,7 +80,7 @@ def _model(
     old, new = tuple(a for a, _ in states), tuple(b for _, b in states)
     names = dict.fromkeys(("x", *old, *(name for op in ops for name in op.outputs)))
     tensors = {n: Tensor(n, DType.INT32, _PAIR if n in wide else _FRAME) for n in names}
-    numbered = tuple(replace(op, sources=(at,)) for at, op in enumerate(ops))
+    numbered = tuple(replace(op, sources=(number,)) for number, op in enumerate(ops))
     return Model("selftest", "onnx", tensors, numbered, ("x", *old), ("y", *new))
 
 
@@ -128,9 +128,9 @@ def _proto(model: Model) -> onnx.ModelProto:
     nodes = [_node(op) for op in model.ops]
     inputs, outputs = map(info, model.inputs), map(info, model.outputs)
     inner = [info(name) for op in model.ops for name in op.outputs if name not in model.outputs]
-    made = helper.make_graph(nodes, "selftest", list(inputs), list(outputs), value_info=inner)
+    graph = helper.make_graph(nodes, "selftest", list(inputs), list(outputs), value_info=inner)
     opset = helper.make_opsetid("", _OPSET)
-    return helper.make_model(made, opset_imports=[opset], ir_version=_IR_VERSION)
+    return helper.make_model(graph, opset_imports=[opset], ir_version=_IR_VERSION)
 
 
 def _node(op: Op) -> onnx.NodeProto:
