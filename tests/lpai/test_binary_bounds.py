@@ -372,7 +372,7 @@ def test_what_lies_between_sections_is_nothing() -> None:
     for at, name in (
         (160, "description"),
         (255, "description"),
-        (258, "program 0"),
+        (258, "program section 0"),
         (767, "const"),
     ):
         data = bytearray(file())

@@ -170,7 +170,7 @@ def _shared(path: Path, arranged: TogetherResult) -> SharedScratch:
 
 
 def _planned(plan: PlanResult) -> ClientGraph:
-    """Return a plan's graph under the name that preparation gives it; state is not an input."""
+    """Return the graph of a plan, named as preparation names it; state is not an input."""
     buffers = {name: buffer for buffer in plan.buffers for name in buffer.aliases}
     buffers |= {buffer.name: buffer for buffer in plan.buffers}
 

@@ -230,7 +230,7 @@ def _fewer_graphs(request: TcmRequest) -> Iterator[tuple[str, TcmRequest]]:
 
 
 def _least(request: TcmRequest, choices: list[list[TcmTensor]]) -> list[TcmTensor]:
-    """Return the smallest group without which the request fits; if none, the largest group."""
+    """Return the smallest group without which the request fits, or the largest if none helps."""
     ordered = sorted(choices, key=lambda tensors: sum(tensor.size for tensor in tensors))
     first = bisect_left(ordered, True, key=lambda tensors: _fits(_without(request, tensors)))
     return ordered[min(first, len(ordered) - 1)]

@@ -38,7 +38,7 @@ class PackingCore(Protocol):
         ...
 
     def forget(self, share: float) -> None:
-        """Reduce the weight of past conflicts to `share` of its value."""
+        """Reduce the weights of past conflicts to this share of their values."""
         ...
 
 

@@ -179,7 +179,7 @@ def _follow(
 
 
 def pack(context: CompiledContext) -> Iterator[bytes | memoryview]:
-    """Return the pieces of a binary; raise UsageError if it could not be read back.
+    """Return the pieces of a binary; raise UsageError if the binary could not be read back.
 
     The output is deterministic.
     """
@@ -263,7 +263,7 @@ def map_file(path: Path | str) -> memoryview:
 
 
 def check_device(context: CompiledContext, hw_version: str, *, strict: bool = False) -> None:
-    """Raise QnnError for a context made for newer hardware; with `strict`, for older too."""
+    """Raise QnnError for a context made for newer hardware; with `strict`, also for older."""
     target, device = _age(context.hw_version), _age(hw_version)
     if target <= device and not (strict and target < device):
         return

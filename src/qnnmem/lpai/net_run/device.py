@@ -311,7 +311,7 @@ class Device:
         return self._context, self._extensions
 
     def _check_file(self) -> None:
-        """Raise the error for a binary of another program before allocating memory for it."""
+        """Refuse a binary of another program before any memory is allocated for it."""
         path = self._settings.binary
         head = read_head(path, _HEAD_BYTES)
         try:

@@ -207,7 +207,7 @@ def write_model(model: onnx.ModelProto, target: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class BufferWindow:
-    """A Buffer op during its replacement by standard ops around a window of frames."""
+    """A Buffer op that is being replaced by standard ops around a window of frames."""
 
     kept: FrameWindow  # its entry in the binary
     result: str  # tensor that consumers read; the new window where possible

@@ -271,7 +271,7 @@ class Execution:
         return frozenset(name for name in self.graph.outputs if name not in early)
 
     def _spare(self, buffer: PlacedBuffer) -> NDArray[Any]:
-        """Return memory of the runtime for a planned buffer if the application's is unsuitable."""
+        """Return the runtime's memory for a planned buffer that has no suitable memory."""
         if buffer.name not in self._spares:
             self._spares[buffer.name] = aligned_array(buffer.size)
         return self._spares[buffer.name]

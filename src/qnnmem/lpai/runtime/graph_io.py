@@ -184,7 +184,7 @@ class IoCheck:
                 self._fail("R9", sentence, name[:80], user.owner.address)
 
     def _buffer(self, tensor: QnnTensor, kind: str) -> UserBuffer | None:
-        """Return the application's buffer for a tensor, checked; None if it has none."""
+        """Check and return the application's buffer; None if the tensor stays in scratch."""
         exact = self._compiled.model.tensors[tensor.name].nbytes
         what = f"{kind} {tensor.name[:80]!r}"
         if not isinstance(tensor.mem_type, int):

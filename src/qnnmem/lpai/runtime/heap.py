@@ -195,7 +195,7 @@ class HeapBuffer:
         return self.freed and bool((self.array != POISON).any())
 
     def free(self) -> None:
-        """Free the buffer and fill it with poison; it must not be used after this."""
+        """Free the buffer and fill it with poison; the client must not use it any more."""
         self.heap.release(self)
         self.allocation.freed = True
         self.array[:] = POISON
@@ -399,7 +399,7 @@ def aligned_array(size: int, align: int = 64) -> NDArray[numpy.uint8]:
 
 
 def checksum(array: NDArray[Any]) -> int:
-    """Return a checksum of an array's bytes, by which a change is noticed."""
+    """Return a checksum of an array's bytes, to detect changes."""
     return zlib.crc32(array.data)
 
 

@@ -199,7 +199,7 @@ class Sanitizer:
         self._check(slice(0, self._scratch.size), "during the execution")
 
     def _range(self, name: str) -> slice:
-        """Return the byte range of a tensor in scratch; the range is empty if it is elsewhere."""
+        """Return the byte range of a tensor in scratch; empty if the tensor is elsewhere."""
         view = self._views[name]
         start = array_address(view) - self._base
         inside = name in self._inside and 0 <= start <= self._scratch.size - view.size

@@ -236,7 +236,7 @@ class Session:
         self.close()
 
     def _read(self, content: memoryview) -> Any:
-        """Return the binary in memory: mapped from its file, or copied to TCM if it is used."""
+        """Return the binary in memory: mapped from its file, or copied if the session uses TCM."""
         if self._extensions.mem_type is MemType.DDR:
             return content
         buffer = self._extensions.allocate(len(content), "model binary")

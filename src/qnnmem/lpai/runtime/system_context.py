@@ -87,7 +87,7 @@ class SystemContext:
         self._resource.freed()
 
     def disown(self) -> None:
-        """Do not report the system context as a leak; call this when its owner failed."""
+        """Do not report the system context as a leak; call this if its owner failed."""
         self._resource.freed()
 
     def check_lent(self, what: str) -> None:
