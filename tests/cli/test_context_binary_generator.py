@@ -114,7 +114,7 @@ def test_the_version_is_the_tools_line() -> None:
 
 @pytest.mark.usefixtures("elsewhere")
 def test_without_the_compiler_everything_else_is_checked_first() -> None:
-    """Without the compiler, valid settings exit with 3; invalid settings still exit with 2."""
+    """Without the compiler, valid settings give exit code 3; invalid settings still give 2."""
     done = run(*HTP, "--binary_file", "x")
     assert isinstance(done.exception, NoCompiler)
     assert exit_code(done) == 3
@@ -196,7 +196,7 @@ def test_config_and_overrides_reach_the_compiler() -> None:
 @pytest.mark.htp
 @needs_library
 def test_a_refused_model_is_explained() -> None:
-    """A refused model prints the tool's error line, gives the reason on stderr and exits with 1."""
+    """A refused model gives exit code 1, the tool's error line, and the reason on stderr."""
     Path("small.onnx").write_bytes(wide_softmax(10_000_000))
     done = run(*HTP, "--binary_file", "x")
     assert exit_code(done) == 1

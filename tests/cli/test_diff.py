@@ -16,7 +16,7 @@ diff = command_line.verb("diff")
 
 
 def test_growth_is_exit_code_1_and_its_opposite_0() -> None:
-    """`diff` compares two plans: growth exits with 1, shrinkage with 0."""
+    """`diff` compares two plans: growth gives exit code 1, shrinkage with 0."""
     worse, better = diff(SMALL, LARGE), diff(LARGE, SMALL)
     assert command_line.exit_code(worse) == 1
     assert worse.stdout.startswith("worse: scratch 15,232 bytes more")
@@ -68,7 +68,7 @@ def test_sizes_that_a_model_leaves_open_are_given_for_both() -> None:
 
 
 def test_tolerance_and_pools_decide_what_is_worse() -> None:
-    """Growth within --tolerance or outside --pool exits with 0; an invalid value exits with 2."""
+    """Growth within --tolerance or outside --pool gives exit code 0, an invalid value 2."""
     assert command_line.exit_code(diff(SMALL, LARGE, "--tolerance", "16K")) == 0
     assert command_line.exit_code(diff(SMALL, LARGE, "--pool", "persistent")) == 0
     assert command_line.exit_code(diff(SMALL, LARGE, "--tolerance", "lots")) == 2

@@ -62,7 +62,7 @@ def test_a_kind_is_found_by_content(place: int) -> None:
 
 @pytest.mark.parametrize("call", CALLS)
 def test_a_verb_says_what_it_was_given(call: str, files: list[tuple[str, Path]]) -> None:
-    """A file that a verb cannot read exits with 2 and names its kind and the right verb."""
+    """A file that a verb cannot read gives exit code 2 and names its kind and the right verb."""
     verb, takes, words = CALLS[call]
     for name, path in files:
         kind = KINDS[name]

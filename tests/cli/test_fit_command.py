@@ -45,7 +45,7 @@ def test_a_binary_that_fits(tmp_path: Path) -> None:
 
 
 def test_a_binary_that_does_not(tmp_path: Path) -> None:
-    """A verdict of "does not fit" states the excess, lists the largest parts and exits with 1."""
+    """A binary over a limit gives exit code 1, the excess and the largest parts."""
     done = run(binary(tmp_path, const=3600 * MIB))
     assert done.stdout.startswith("does not fit SM8650: ")
     assert "more than the process domain allows" in done.stdout.splitlines()[0]
@@ -54,13 +54,13 @@ def test_a_binary_that_does_not(tmp_path: Path) -> None:
 
 
 def test_a_range_across_the_limit_cannot_be_told(tmp_path: Path) -> None:
-    """A need whose range spans the limit exits with 3 and suggests --load."""
+    """A range of bytes that spans the limit gives exit code 3 and suggests --load."""
     done = run(binary(tmp_path, const=0, op_data=2300 * MIB, io=0, ddr_tensors=0))
     assert (done.return_value, "--load" in done.stdout.splitlines()[0]) == (3, True)
 
 
 def test_every_soc_is_one_line(tmp_path: Path) -> None:
-    """`--all-socs` prints one line per SoC and exits with 1 if the model fits only some."""
+    """`--all-socs` prints one line per SoC and gives exit code 1 if the model fits only some."""
     done = run(binary(tmp_path), "--all-socs")
     assert done.stdout.splitlines()[0].startswith("fits ")
     assert "SM8750      fits" in done.stdout

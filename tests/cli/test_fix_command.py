@@ -269,7 +269,7 @@ def test_the_next_command_has_every_option_once(model: str) -> None:
 
 
 def test_a_search_without_time_says_so(model: str) -> None:
-    """With no time limit left, only remedies without a search are tried, and a note says so."""
+    """With a time limit of 0, only remedies without a search are tried, and a note says so."""
     words = ("--dim", "batch=1", "--time-limit", "0", "--cache", "own")  # its own cache is empty
     done = run("fix", model, *words, "-o", "out", "--json")
     told = json.loads(done.stdout)

@@ -99,7 +99,7 @@ def test_without_a_number_it_is_made_as_small_as_it_gets() -> None:
     ],
 )
 def test_what_no_change_helps_is_said(lines: str, code: int, said: str) -> None:
-    """A log whose failure no model change can prevent exits with 3 and writes nothing."""
+    """A log whose failure no model change can prevent gives exit code 3 and writes nothing."""
     Path("run.log").write_text(f"{lines}\n")
     done = run("fix", "wide.onnx", "--log", "run.log", "-o", "out")
     assert exit_code(done) == code
@@ -148,7 +148,7 @@ def test_the_doctor_names_the_fix() -> None:
 @pytest.mark.htp
 @pytest.mark.skipif(not has_library(), reason="the HTP library is not installed")
 def test_a_model_that_failed_is_not_said_to_fit_as_it_is() -> None:
-    """A model that fits the SoC's limits but failed exits with 3 and asks for --budget."""
+    """A model that fits the SoC's limits but failed gives exit code 3 and asks for --budget."""
     Path("run.log").write_text("qnn_execute_graph failed: QNN_STATUS_MEMORY_ALLOCATION_FAILED\n")
     words = ("--dim", "batch=1", "--log", "run.log", "--soc", "SM8650", "-o", "out")
     done = run("fix", "wide.onnx", *words)

@@ -63,7 +63,7 @@ def test_json_has_the_same_numbers(binary: Path) -> None:
 
 
 def test_a_file_without_sizes_cannot_be_told(tmp_path: Path) -> None:
-    """The bill of a file without sizes, from an old SDK, exits with 3."""
+    """The bill of a file without sizes, from an old SDK, gives exit code 3."""
     path = tmp_path / "old.bin"
     path.write_bytes(pack_context(old_context()))
     done = run(path)

@@ -171,7 +171,7 @@ def test_the_result_can_go_to_a_file(tmp_path: Path) -> None:
 def test_what_is_no_binary_is_refused(
     tmp_path: Path, content: bytes | None, code: int, words: str
 ) -> None:
-    """An invalid binary exits with 2 and one sentence; format errors carry a QNN code."""
+    """An invalid binary gives exit code 2 and one sentence; format errors carry a QNN code."""
     path = tmp_path / "model.bin"
     if content is not None:
         path.write_bytes(content)

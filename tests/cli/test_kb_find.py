@@ -70,7 +70,7 @@ def test_text_shows_id_title_cause_and_the_best_line() -> None:
 
 @pytest.mark.parametrize("words", ["zzyzx", "", "-", "\x1b\x07", "12", "\ud800"])
 def test_nothing_found_is_exit_code_1(words: str) -> None:
-    """No match exits with 1, one printable sentence and an empty JSON list."""
+    """No match gives exit code 1, one printable sentence and an empty JSON list."""
     done = find("--", words)
     assert exit_code(done) == 1
     (line,) = done.stdout.splitlines()
@@ -79,7 +79,7 @@ def test_nothing_found_is_exit_code_1(words: str) -> None:
 
 
 def test_a_teams_notes_are_searched_too(tmp_path: Path) -> None:
-    """`--kb` adds a team's notes to the search; a missing notes folder exits with 2."""
+    """`--kb` adds a team's notes to the search; a missing notes folder gives exit code 2."""
     note = tmp_path / "notes.md"
     note.write_text("## Quux\n### Typical Logs\n- the quuxinator choked\n### Solutions\n- wait\n")
     (row,) = found("quuxinator", "--kb", note)

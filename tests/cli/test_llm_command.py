@@ -24,7 +24,7 @@ def test_the_first_line_is_the_verdict() -> None:
 
 
 def test_what_does_not_fit_comes_with_computed_changes() -> None:
-    """A model that does not fit exits with 1 and lists computed changes, fitting ones first."""
+    """A model that does not fit gives exit code 1 and a list of changes, fitting ones first."""
     done = run("llama-3.1-8b", "--soc", "SM8650", "--shards", "1", "--json")
     assert exit_code(done) == 1
     values = json.loads(done.stdout)
@@ -70,7 +70,7 @@ def test_a_table_over_socs_needs_no_soc() -> None:
     ],
 )
 def test_a_wrong_word_is_one_sentence(words: list[str], said: str) -> None:
-    """An invalid argument exits with 2 and one sentence that names the fault."""
+    """An invalid argument gives exit code 2 and one sentence that names the fault."""
     done = run(*words)
     assert exit_code(done) == 2
     assert said in sentence(done)

@@ -176,7 +176,7 @@ def test_the_table_is_of_commands_that_work(
 
 @pytest.mark.parametrize(("verb", "shortage"), _table())
 def test_it_works_or_says_so(verb: str, shortage: str, inputs: Path, tmp_path: Path) -> None:
-    """A shortage never causes a traceback or exit code 70."""
+    """A shortage causes no traceback and no exit code 70, and leaves no file behind."""
     here, cache, scratch = tmp_path / "here", tmp_path / "cache", tmp_path / "scratch"
     shutil.copytree(inputs, here)
     for folder in (here / "out", cache, scratch):

@@ -96,6 +96,6 @@ def test_an_unknown_rule_is_bad_usage() -> None:
 
 
 def test_a_rule_about_programs_is_explained_where_it_is_asked_for() -> None:
-    """A rule of check-client is refused by `lpai rules` with its own explanation."""
+    """`lpai rules C5` is refused, but the refusal explains rule C5 of check-client."""
     with pytest.raises(UsageError, match=r"C5 .*check-client.*not on the stack.*make it static"):
         output("rules", "c5")

@@ -202,7 +202,7 @@ def test_a_process_that_goes_on_can_collect_its_garbage(monkeypatch: pytest.Monk
 
 
 def test_an_interrupt_ends_with_130(tmp_path: Path) -> None:
-    """Ctrl-C prints "interrupted" and exits with 130."""
+    """Ctrl-C prints "interrupted" and gives exit code 130."""
     program = (
         "import qnnmem.cli, qnnmem.loader.dlc, sys\n"
         "def interrupted(*a, **k): raise KeyboardInterrupt\n"
@@ -217,7 +217,7 @@ def test_an_interrupt_ends_with_130(tmp_path: Path) -> None:
 
 
 def test_a_fault_of_our_own_is_told_apart(tmp_path: Path) -> None:
-    """An unexpected exception exits with 70 and one sentence, without a traceback."""
+    """An unexpected exception gives exit code 70 and one sentence, without a traceback."""
     program = (
         "import qnnmem.cli, qnnmem.loader.dlc, sys\n"
         "def broken(*a, **k): raise RuntimeError('two\\nlines\\x1b[31m')\n"

@@ -696,7 +696,7 @@ def test_results_of_an_earlier_run_are_pointed_out(binary: Any) -> None:
 def test_bad_arguments_are_refused_in_one_sentence(
     flags: tuple[str, ...], sentence: str, binary: Any
 ) -> None:
-    """Arguments that are invalid or would change results exit with 2 before any result."""
+    """Arguments that are invalid or would change results give exit code 2 before any result."""
     file = binary(add=addition())
     usual = {"--retrieve_context": file, "--input_list": "ab.txt"}
     rest = [word for name, value in usual.items() if name not in flags for word in (name, value)]
@@ -744,7 +744,7 @@ def test_an_empty_list_loads_and_executes_nothing(binary: Any) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"QNN", bytes(1000), b"\x7fELF" + bytes(5000)])
 def test_what_is_no_binary_is_refused(content: bytes) -> None:
-    """An invalid binary exits with 2; unless the file is empty, the transcript shows code 5005."""
+    """An invalid binary gives exit code 2; unless it is empty, the transcript has code 5005."""
     Path("bad.bin").write_bytes(content)
     result = run("--retrieve_context", "bad.bin", "--input_list", "ab.txt")
     assert exit_code(result) == 2
@@ -753,7 +753,7 @@ def test_what_is_no_binary_is_refused(content: bytes) -> None:
 
 
 def test_a_giant_file_is_refused_unread() -> None:
-    """A file of 1 GB or more that cannot be a binary is refused."""
+    """A file of 1 GiB or 17 GiB with only a binary's magic number is refused."""
     for size in (17 << 30, 1 << 30):
         with Path("giant.bin").open("wb") as file:
             file.write(MAGIC)
@@ -773,7 +773,7 @@ def test_a_damaged_binary_is_refused(binary: Any) -> None:
 
 
 def test_files_that_a_list_names_must_be_there(binary: Any) -> None:
-    """A missing input file of the list exits with 2 and is named."""
+    """A missing input file of the list gives exit code 2 and is named."""
     Path("list.txt").write_text("a.raw nowhere.raw\n")
     said = refused("--retrieve_context", binary(add=addition()), "--input_list", "list.txt")
     assert said == "nowhere.raw: no such file"

@@ -226,7 +226,7 @@ def test_nothing_is_replaced_without_force(binary: Made) -> None:
 def test_what_cannot_be_meant_is_refused_and_leaves_nothing(
     words: tuple[str, ...], said: str, binary: Made
 ) -> None:
-    """Invalid input options exit with 2 and one sentence, without an output folder."""
+    """Invalid input options give exit code 2 and one sentence, without an output folder."""
     done = net_run(binary(add=ADD), *words)
     assert exit_code(done) == 2
     assert said in sentence(done)

@@ -45,7 +45,7 @@ def binary(
     outputs: list[onnx.ValueInfoProto],
     change: Callable[[onnx.ModelProto], None] | None = None,
 ) -> str:
-    """Write a binary of one op for all nodes, with the program optionally changed."""
+    """Write a binary whose one op runs all nodes; `change` alters its program."""
     graph = helper.make_graph(nodes, "g", inputs, outputs)
     imports = [helper.make_opsetid("", 18)]
     proto = helper.make_model(graph, opset_imports=imports, ir_version=8)
@@ -139,7 +139,7 @@ def test_memory_that_an_input_asks_for_is_limited(style: str) -> None:
 
 @pytest.mark.parametrize("limit", ["1M", "60M"])
 def test_a_limit_that_no_program_can_keep_is_one_sentence(limit: str) -> None:
-    """A memory limit too low for any program exits with 2 and names --memory-limit."""
+    """A memory limit too low for any program gives exit code 2 and names --memory-limit."""
     done = run(*arguments(hungry(), "few.raw x1.raw"), "--memory-limit", limit)
     assert exit_code(done) == 2
     assert (

@@ -75,7 +75,7 @@ def words(verb: str, model: Path, *more: str) -> list[str | Path]:
 def test_a_mistake_is_said_before_the_compiler_is_missed(
     model: Path, verb: str, wrong: tuple[str, ...], said: str
 ) -> None:
-    """A wrong option exits with 2 even where the compiler is missing."""
+    """A wrong option gives exit code 2 even where the compiler is missing."""
     done = run(*words(verb, model, *wrong))
     assert exit_code(done) == 2
     assert said in sentence(done)
@@ -83,7 +83,7 @@ def test_a_mistake_is_said_before_the_compiler_is_missed(
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_a_soc_that_is_none_is_said_before_the_compiler_is_missed(model: Path, verb: str) -> None:
-    """An unknown SoC exits with 2 even where the compiler is missing."""
+    """An unknown SoC gives exit code 2 even where the compiler is missing."""
     given = [
         "SM8999" if word == "SM8650" else word for word in words(verb, model, "--dim", "batch=1")
     ]

@@ -96,14 +96,14 @@ def test_bits_shrink_floats_only(tmp_path: Path) -> None:
     ],
 )
 def test_a_budget_decides_the_exit_code(option: str, code: int, first: str, tmp_path: Path) -> None:
-    """A pool within its budget exits with 0, a pool over its budget with 1."""
+    """A pool within its budget gives exit code 0, a pool over its budget with 1."""
     result = run(model(tmp_path), "--budget", option)
     assert exit_code(result) == code
     assert result.stdout.startswith(first)
 
 
 def test_one_broken_budget_is_enough(tmp_path: Path) -> None:
-    """One exceeded budget of several exits with 1."""
+    """One exceeded budget of several gives exit code 1."""
     result = run(model(tmp_path), "--budget", "scratch=1M", "--budget", "constants=1")
     assert exit_code(result) == 1
 
@@ -125,7 +125,7 @@ def test_an_undecided_budget_ends_with_3(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_a_capacity_that_suffices_ends_with_0(tmp_path: Path) -> None:
-    """A buffer list within its capacity exits with 0."""
+    """A buffer list within its capacity gives exit code 0."""
     result = run(buffers(tmp_path), "--capacity", "8")
     assert (exit_code(result), result.stdout.splitlines()[0]) == (
         0,
@@ -134,7 +134,7 @@ def test_a_capacity_that_suffices_ends_with_0(tmp_path: Path) -> None:
 
 
 def test_a_capacity_that_does_not_names_the_culprits(tmp_path: Path) -> None:
-    """A buffer list over its capacity exits with 1 and names buffers that cannot fit together."""
+    """A buffer list over its capacity gives exit code 1 and buffers that do not fit together."""
     path = buffers(tmp_path, f"{ROWS}bystander,9,10,1\n")
     result = run(path, "--capacity", "7", "--format", "json")
     assert exit_code(result) == 1
@@ -143,7 +143,7 @@ def test_a_capacity_that_does_not_names_the_culprits(tmp_path: Path) -> None:
 
 
 def test_a_list_without_buffers_fits_nowhere(tmp_path: Path) -> None:
-    """A buffer list without rows exits with 2."""
+    """A buffer list without rows gives exit code 2."""
     result = run(buffers(tmp_path, "id,lower,upper,size\n"), "--capacity", "0")
     assert (exit_code(result), result.stdout) == (2, "")
     assert "the CSV has a header line but no buffers" in str(result.exception)
@@ -291,7 +291,7 @@ def test_nothing_is_written_for_an_unreadable_model(tmp_path: Path) -> None:
 def test_a_bad_option_is_refused_in_one_sentence(
     options: tuple[str, str], words: str, tmp_path: Path
 ) -> None:
-    """An invalid option value exits with 2 and one sentence about the fault."""
+    """An invalid option value gives exit code 2 and one sentence about the fault."""
     result = run(model(tmp_path), *options)
     assert (exit_code(result), result.stdout) == (2, "")
     assert words in sentence(result)
@@ -571,7 +571,7 @@ def test_inputs_and_outputs_without_elements_are_said(tmp_path: Path) -> None:
 
 
 def test_a_model_with_bodies_is_not_called_too_large_for_good(tmp_path: Path) -> None:
-    """An upper bound over the budget reads "not found to fit" and still exits with 1."""
+    """An upper bound over the budget reads "not found to fit" and still gives exit code 1."""
     text = (
         '<ir_version: 8, opset_import: ["" : 18]>'
         "g (float[64] x, bool c) => (float[64] y) {"

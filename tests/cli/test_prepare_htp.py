@@ -125,7 +125,7 @@ def test_json_is_an_option_for_both_backends(tmp_path: Path) -> None:
 def test_a_refusal_is_told_with_its_options(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """A timeout exits with 4, names --time-limit and writes no file."""
+    """A timeout gives exit code 4, names --time-limit and leaves no file."""
     model, output = relu(tmp_path / "relu.onnx"), tmp_path / "out.bin"
     outcome = RequestOutcome("timeout", sentence="not finished within 1 s")
     told: Any = ToldWorker(lambda *_all: outcome)

@@ -83,7 +83,7 @@ def test_no_failure_stores_nothing(answer: Any, tmp_path: Path) -> None:
 
 
 def test_another_failure_exits_with_3(answer: Any, tmp_path: Path) -> None:
-    """An unexpected failure is stored and exits with 3."""
+    """An unexpected failure is stored and gives exit code 3."""
     answer(1002, Cause.HOST_MEMORY)
     done = run("op-over-vtcm", "--soc", "SM8650", "-o", tmp_path)
     assert done.return_value == 3
@@ -110,7 +110,7 @@ def test_the_folder_must_be_one(answer: Any, tmp_path: Path) -> None:
 
 
 def test_a_soc_without_htp_cannot_be_told(tmp_path: Path) -> None:
-    """A SoC without HTP exits with 3, since no library can fail for it."""
+    """A SoC without HTP gives exit code 3, since no library can fail for it."""
     done = run("graph-limit", "--soc", "SM8250", "-o", tmp_path)
     assert isinstance(done.exception, CannotTell)
 

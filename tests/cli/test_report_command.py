@@ -136,7 +136,7 @@ def test_ten_thousand_boxes_are_a_small_file() -> None:
 def test_a_damaged_result_is_one_sentence(
     tmp_path: Path, schema: str, values: dict[str, Any]
 ) -> None:
-    """A damaged result exits with 2 and one sentence that names its schema."""
+    """A damaged result gives exit code 2 and one sentence that names its schema."""
     Path(tmp_path, "it.json").write_text(json.dumps({"schema": schema, **values}), "utf-8")
     done = run("report", tmp_path / "it.json", "-o", tmp_path / "page.html")
     assert exit_code(done) == 2

@@ -28,7 +28,7 @@ def test_beyond_this_machine_it_needs_a_token(tmp_path: Path) -> None:
 
 
 def test_a_port_in_use_is_one_sentence(tmp_path: Path) -> None:
-    """A port in use exits with 2 and one sentence, without creating the data folder."""
+    """A port in use gives exit code 2 and one sentence, without creating the data folder."""
     with closing(socket.create_server(("127.0.0.1", 0))) as taken:
         port = str(taken.getsockname()[1])
         done = run("--port", port, "--data", tmp_path / "bench")
@@ -38,7 +38,7 @@ def test_a_port_in_use_is_one_sentence(tmp_path: Path) -> None:
 
 
 def test_an_address_that_is_not_here_is_one_sentence(tmp_path: Path) -> None:
-    """An unavailable address and an invalid address exit with 2."""
+    """An unavailable address and an invalid address give exit code 2."""
     token = ("--token", "x" * 16, "--data", tmp_path)
     assert exit_code(run("--host", "203.0.113.1", *token)) == 2
     assert exit_code(run("--host", "no such host", *token)) == 2
@@ -47,7 +47,7 @@ def test_an_address_that_is_not_here_is_one_sentence(tmp_path: Path) -> None:
 def test_a_missing_package_is_named_with_the_command_that_brings_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """Missing packages exit with 3 and the command that installs them."""
+    """Missing packages give exit code 3 and an install command."""
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     done = run()
     assert exit_code(done) == 3

@@ -295,7 +295,7 @@ def test_standard_input_has_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_standard_input_that_is_closed(tmp_path: Path) -> None:
-    """A closed standard input exits with 2 and one sentence."""
+    """A closed standard input gives exit code 2 and one sentence."""
     command = f"{sys.executable} -m qnnmem plan - <&-"
     done = subprocess.run(["/bin/sh", "-c", command], capture_output=True, text=True, check=False)
     assert done.returncode == 2

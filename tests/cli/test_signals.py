@@ -151,7 +151,7 @@ def test_an_import_that_never_ends_is_interrupted(tmp_path: Path) -> None:
     ids=["destructor", "ImportError", "SystemError"],
 )
 def test_an_interrupt_that_got_lost_still_counts(work: str, tmp_path: Path) -> None:
-    """An interrupt that is swallowed or replaced still exits with 130 and one line."""
+    """An interrupt that is swallowed or replaced still gives exit code 130 and one line."""
     done = start(work, tmp_path)
     assert (done.returncode, done.stderr.strip()) == (130, "qnnmem: interrupted")
 
@@ -245,7 +245,7 @@ def test_clean_up_is_not_torn_by_a_signal(name: str, folder: str, end: str, tmp_
 
 
 def test_a_signal_that_was_put_off_comes_when_the_work_is_over(tmp_path: Path) -> None:
-    """A deferred signal that arrives at the end of the work still exits with 130."""
+    """A deferred signal that arrives at the end of the work still gives exit code 130."""
     work = """
 def slow(which, seconds, again=sys.modules["_signal"].setitimer):
     if not seconds: time.sleep(0.1)

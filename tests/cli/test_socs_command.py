@@ -39,7 +39,7 @@ def test_one_soc_is_shown_with_its_source() -> None:
 
 
 def test_a_soc_without_htp_is_shown_with_exit_code_3() -> None:
-    """A SoC without HTP is shown and exits with 3."""
+    """A SoC without HTP is shown and gives exit code 3."""
     done = run("SM8250")
     assert done.stdout.splitlines()[0] == "SM8250: not a target of the HTP backend"
     assert done.return_value == 3
@@ -81,7 +81,7 @@ def test_a_version_of_hexagon_lists_those_that_have_it() -> None:
 
 
 def test_a_version_without_htp_ends_with_3() -> None:
-    """A Hexagon version without HTP exits with 3."""
+    """A Hexagon version without HTP gives exit code 3."""
     done = run("v66")
     assert done.stdout.startswith("0 SoCs with HTP, ")
     assert done.return_value == 3

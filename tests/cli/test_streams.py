@@ -43,7 +43,7 @@ os.write(kept, repr((found, about, same)).encode())
 
 @pytest.mark.parametrize("closed", ["", "0", "1", "2", "01", "12", "012"])
 def test_a_closed_stream_is_opened_the_wrong_way_round(closed: str) -> None:
-    """A closed stream is reopened in the wrong direction, so that its number stays taken."""
+    """A closed stream is reopened in the opposite direction, so that no file gets its number."""
     command = [sys.executable, "-c", PROGRAM, closed]
     environment = {**os.environ, "PYTHONPATH": str(SOURCE)}
     done = subprocess.run(

@@ -71,7 +71,7 @@ VERBS = every_verb()
     ],
 )
 def test_a_mistake_is_one_sentence(words: str, said: str) -> None:
-    """A mistake exits with 2 and one sentence that says what to type."""
+    """A mistake gives exit code 2 and one sentence that says what to type."""
     done = run(*words.split())
     assert (sentence(done), exit_code(done), done.stdout) == (said, 2, "")
 
@@ -131,7 +131,7 @@ def test_a_long_value_is_quoted_and_cut_in_the_message() -> None:
 
 
 def test_a_list_may_repeat_what_looks_like_a_name() -> None:
-    """An option without names may repeat a value that looks like `name=value`."""
+    """`--kb a=1 --kb a=2` is accepted, as the values of --kb are paths without names."""
     said = sentence(run("doctor", "x", "--kb", "a=1", "--kb", "a=2"))
     assert "two values" not in said
 

@@ -36,7 +36,7 @@ def saved(folder: Path, wrong: float = 0.0) -> tuple[str, str, str, str]:
 
 
 def test_saved_outputs_that_agree_leave_memory_as_the_question(tmp_path: Path) -> None:
-    """Equal outputs exit with 0 and point to memory; the JSON follows its schema."""
+    """Equal outputs give exit code 0 and point to memory; the JSON follows its schema."""
     words = saved(tmp_path)
     done = run("validate", MODEL, *GIVEN, "--against", "cpu", *words)
     assert exit_code(done) == 0
@@ -48,7 +48,7 @@ def test_saved_outputs_that_agree_leave_memory_as_the_question(tmp_path: Path) -
 
 
 def test_the_first_tensor_that_differs_is_named(tmp_path: Path) -> None:
-    """Differing outputs exit with 1 and name the first tensor; --tolerance accepts them."""
+    """Differing outputs give exit code 1 and name the first tensor; --tolerance accepts them."""
     words = saved(tmp_path, wrong=5.0)
     done = run("validate", MODEL, *GIVEN, *words)
     assert exit_code(done) == 1
@@ -58,7 +58,7 @@ def test_the_first_tensor_that_differs_is_named(tmp_path: Path) -> None:
 
 
 def test_what_is_missing_is_a_sentence(tmp_path: Path) -> None:
-    """Missing options and a truncated model exit with 2 and one sentence."""
+    """Missing options and a truncated model give exit code 2 and one sentence."""
     words = saved(tmp_path)
     for more, said in (
         ((), "choose a SoC"),

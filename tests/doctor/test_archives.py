@@ -370,7 +370,7 @@ def test_of_two_members_of_one_name_the_last_counts(form: str, here: Path) -> No
 
 
 def test_a_zip_that_breaks_off_is_one_sentence(here: Path) -> None:
-    """A truncated zip exits with 2 and one sentence, or with a note beside other logs."""
+    """A truncated zip gives exit code 2 and one sentence, or a note beside other logs."""
     data = zipped(LOGS)
     for length in (10, 50, len(data) - 30):
         (here / "cut.zip").write_bytes(data[:length])
@@ -461,7 +461,7 @@ def header(name: bytes, size: bytes, kind: bytes = b"0") -> bytes:
 def test_a_size_is_not_believed(
     size: bytes, kind: bytes, pack: Callable[[bytes], bytes], here: Path
 ) -> None:
-    """A wrong size field causes no large allocation and no endless loop, and exits with 2."""
+    """A wrong size field causes no large allocation and no endless loop, and gives exit code 2."""
     first = tarred([("a.log", HEALTHY)])[:1024]
     (here / "a.tar").write_bytes(pack(first + header(b"b.log", size, kind) + bytes(512)))
     done = doctor("a.tar")

@@ -144,7 +144,7 @@ def test_a_piece_of_a_message_is_looked_at_where_it_may_go_on() -> None:
 
 
 def test_fixed_texts_are_those_of_the_template() -> None:
-    """The fixed texts of a template are its runs between holes, and groups of choices."""
+    """The fixed texts of a template are its runs between holes and its groups of choices."""
     assert [*compiled_search._fixed("a\\{ {x:int} (B|c ) (|d) é")] == [b"a{", b"b\0c", "é".encode()]
     for template in built_in().texts:
         runs = [run.strip(" \t").encode() for run in parse(template).runs]
@@ -178,7 +178,7 @@ HEAD = b"03-17 16:13:%02d.123  %d  77 E QnnDsp: "
 def test_dull_messages_are_left_out_whatever_their_numbers_but_zero(
     engine: CompiledEngine, message: bytes, same: bytes, others: list[bytes]
 ) -> None:
-    """A message left out matches again with other nonzero numbers, but not with zero."""
+    """A left-out message also leaves out lines that differ only in nonzero numbers."""
     memory = engine.memory()
     raw = HEAD % (1, 5) + message
     body = len(HEAD % (1, 5)) - len(b" E QnnDsp: ")
@@ -196,7 +196,7 @@ def test_dull_messages_are_left_out_whatever_their_numbers_but_zero(
 
 
 def test_messages_are_told_with_their_number_and_process(engine: CompiledEngine) -> None:
-    """A known message returns its number with other digits; a newer number replaces the older."""
+    """A line that differs from a known message only in digits gets the message's latest number."""
     memory = engine.memory()
     message = b" E QnnDsp: qnn failed at 10 of 0x1F"
     assert memory.know(message, BY_LOGCAT, 3)
@@ -213,7 +213,7 @@ def test_messages_are_told_with_their_number_and_process(engine: CompiledEngine)
 
 
 def test_a_memory_that_is_full_says_so_and_begins_anew(engine: CompiledEngine) -> None:
-    """A full memory reports it, and works again after it is cleared; long messages are not kept."""
+    """A full memory says so and works again once cleared; long messages are not kept."""
     memory = engine.memory()
     assert not memory.know(b"x" * 1025, BY_LOGCAT, 1)
     assert not memory.know(b"", BY_LOGCAT, 1)

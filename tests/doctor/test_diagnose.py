@@ -84,7 +84,7 @@ def test_what_cannot_be_read_is_left_out_and_said(tmp_path: Path) -> None:
 
 
 def test_a_healthy_log_is_exit_code_zero(tmp_path: Path) -> None:
-    """A healthy log exits with 0 and counts its lines and bytes."""
+    """A healthy log gives exit code 0 and counts its lines and bytes."""
     quiet = QUIET.replace("Other", "QnnDsp").replace("nothing to say", "graph finalized, ok")
     found = said(tmp_path / "a.log", quiet * 3)
     assert (found.exit_code, found.lines, found.bytes) == (0, 3, 3 * len(quiet))
@@ -104,7 +104,7 @@ def test_a_healthy_log_is_exit_code_zero(tmp_path: Path) -> None:
 def test_a_log_without_a_word_of_qnn_is_not_healthy(
     tmp_path: Path, text: str, look: str, engine: str
 ) -> None:
-    """A log without QNN lines exits with 3, and the note says what it looks like."""
+    """A log without QNN lines gives exit code 3, and the note says what it looks like."""
     (tmp_path / "a.log").write_text(text, "utf-8")
     engine_named(KNOWLEDGE, engine)
     found = diagnose(find_streams([str(tmp_path / "a.log")]), KNOWLEDGE, engine=engine)
@@ -265,7 +265,7 @@ def test_what_is_undecided_may_have_a_probable_side(tmp_path: Path, line: str, s
 
 
 def test_a_short_log_that_looks_like_a_failure_is_not_healthy(tmp_path: Path) -> None:
-    """A short log of failures at info level exits with 3, not 0."""
+    """A short log of failures at info level gives exit code 3, not 0."""
     (tmp_path / "a.log").write_text(
         "03-10 09:28:51.045 2279 2279 I ggml-qnn: failed to create qnn graph, unknown QNN error\n"
         "03-10 09:28:51.046 2279 2279 I ggml-qnn: can't create qnn graph handle, error = 1008\n"
@@ -297,6 +297,6 @@ def test_the_model_adds_no_verdict_to_a_bare_code(tmp_path: Path) -> None:
     ],
 )
 def test_a_message_that_says_nothing_is_not_healthy(tmp_path: Path, text: str, code: int) -> None:
-    """A short message without a clear outcome exits with 3, not 0."""
+    """A short message without a clear outcome gives exit code 3, not 0."""
     (tmp_path / "a.log").write_text(text, "utf-8")
     assert diagnose(find_streams([str(tmp_path / "a.log")]), built_in()).exit_code == code

@@ -196,7 +196,7 @@ def test_every_qnn_code_is_found_by_its_names() -> None:
 
 
 def test_the_verb_explains_several_codes() -> None:
-    """The verb explains several codes; one unknown number exits with 2."""
+    """The verb explains several codes; one unknown number gives exit code 2."""
     result = run("1002", "0x80000406", "5999")
     assert result.return_value == 2
     lines = result.stdout.splitlines()
@@ -257,7 +257,7 @@ def test_a_name_that_is_nearly_one_has_suggestions(asked: str, name: str) -> Non
     ],
 )
 def test_an_unknown_number_ends_with_2(words: list[str], code: int) -> None:
-    """An unknown number exits with 2; known codes are still explained, and lines need no quotes."""
+    """An unknown number gives exit code 2; known codes beside it are still explained."""
     done = run(*words)
     assert (done.exception, done.return_value) == (None, code)
     assert ("QNN_COMMON_ERROR_MEM_ALLOC" in done.stdout) is (words != ["99999"])

@@ -34,7 +34,7 @@ def test_a_form_of_each_choice() -> None:
 
 
 def test_too_little_is_no_form() -> None:
-    """Forms of two words, or of only holes and common words, are not used."""
+    """A message of two words, or of holes and common words only, gets no normal form."""
     assert not list(folded(0, "context failed"))
     assert not list(folded(0, "a{x} b{y} c{z} d{u}"))
     assert not list(folded(0, "is not supported by QNN"))

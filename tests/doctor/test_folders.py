@@ -248,7 +248,7 @@ def test_a_folder_behind_a_file_url_is_a_folder(logs: Path) -> None:
     "url", ["foo://x", "foo://x/", "s3:/x://", "github://a", "data:///x", "zip://a::file:///nope"]
 )
 def test_a_url_that_nothing_opens_is_one_sentence(url: str) -> None:
-    """A URL that cannot be opened exits with 2 and a sentence with the URL."""
+    """A URL that cannot be opened gives exit code 2 and a sentence with the URL."""
     pytest.importorskip("fsspec")
     done = doctor(url)
     assert exit_code(done) == 2
@@ -260,7 +260,7 @@ class Odd(Exception):
 
 
 def test_a_store_that_breaks_while_reading_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An unknown error while reading a URL exits with 2 and one sentence."""
+    """An unknown error while reading a URL gives exit code 2 and one sentence."""
     fsspec = pytest.importorskip("fsspec")
 
     class Breaking:

@@ -54,7 +54,7 @@ def test_a_number_beside_the_call(entry: str, call: str) -> None:
 
 @pytest.mark.parametrize(("entry", "call"), EACH)
 def test_a_name_beside_the_call_or_on_a_line_of_its_own(entry: str, call: str) -> None:
-    """The name of the code selects the entry behind the call, above it or below it."""
+    """The code's name selects the entry, whether it stands above, below or behind the call."""
     for name in NAMES:
         assert entry_of(f"{call}: {name}") == entry
         assert entry_of(call, f"Error code: {name}") == entry
@@ -118,7 +118,7 @@ def test_the_whole_note_ranks_its_own_causes(entry: str, tmp_path: Path) -> None
 def test_a_failed_call_alone_decides_no_side(
     entry: str, lines: tuple[str, ...], tmp_path: Path
 ) -> None:
-    """A failed call alone exits with 3 and shows the stage, the causes and what to collect."""
+    """A failed call alone gives exit code 3 and shows the stage, the causes and what to collect."""
     log = tmp_path / "dev.log"
     log.write_text("\n".join(lines) + "\n", "utf-8")
     done = run("doctor", log)
@@ -144,7 +144,7 @@ def test_a_failed_call_alone_decides_no_side(
     ],
 )
 def test_the_code_alone_names_the_four_notes(line: str, tmp_path: Path) -> None:
-    """The code alone exits with 3 and suggests `kb find`, which lists the four notes."""
+    """The code alone gives exit code 3 and suggests `kb find`, which lists the four notes."""
     log = tmp_path / "dev.log"
     log.write_text(f"{line}\n", "utf-8")
     done = run("doctor", log)

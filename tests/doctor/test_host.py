@@ -177,7 +177,7 @@ def action(machine: Machine, name: str) -> str:
 
 @pytest.mark.parametrize("machine", [PHONE, BOARD], ids=["phone", "board"])
 def test_a_good_device_has_no_problem(machine: Machine) -> None:
-    """A working device has no problem and exits with 0."""
+    """A working device has no problem and gives exit code 0."""
     found = examine(machine)
     assert [one.id for one in found.problem_checks] == []
     assert (found.has_dsp, found.exit_code) == (True, 0)
@@ -816,7 +816,7 @@ def test_an_old_adb_has_one_stream_and_no_exit_code(
 def test_a_device_that_cannot_be_looked_at(
     devices_: str, host: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An unusable device exits with 2 and an action; beside a log it is only a note."""
+    """An unusable device gives exit code 2 and an action; beside a log it is only a note."""
     adb(tmp_path, monkeypatch, devices_)
     if "sleep" in devices_:
         monkeypatch.setattr(devices, "CALL_S", 0.3)
@@ -830,7 +830,7 @@ def test_a_device_that_cannot_be_looked_at(
 
 
 def test_a_server_that_starts_is_no_device(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Start messages of the adb server are not taken for a device."""
+    """Start messages of the adb server are not taken for devices."""
     started = "echo '* daemon not running; starting now at tcp:5037'; echo '* daemon started'; "
     adb(tmp_path, monkeypatch, started + ONE)
     assert find_machine("adb").place == "adb device 1a2b"
@@ -958,7 +958,7 @@ def test_memory_is_checked_on_an_ordinary_machine_too(monkeypatch: pytest.Monkey
     ],
 )
 def test_what_does_not_go_together(words: list[str | Path], says: str) -> None:
-    """Invalid combinations of options exit with 2 and one sentence."""
+    """Invalid combinations of options give exit code 2 and one sentence."""
     done = run("doctor", *words)
     assert exit_code(done) == 2
     assert says in sentence(done)

@@ -76,7 +76,7 @@ def test_the_first_deciding_line_speaks() -> None:
 
 
 def test_a_cause_beats_what_only_knows_that_memory_is_short() -> None:
-    """An entry with a cause beats an entry that only decides memory, even if it comes later."""
+    """An entry with a cause beats a memory-only entry, even if its line comes later."""
     assert spoken(said("map", ("pd", 3_000_000_000))) == "full"
     assert spoken(said("map", ("pd", 3_000))) == "mapping"
 

@@ -32,7 +32,7 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_a_kept_base_is_used(own: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A cached base is used without packing again, and is equal."""
+    """A cached base is used without packing again and equals the fresh base."""
     fresh = knowledge.with_own([own])
     assert [(entry.title, entry.own) for entry in fresh.entries] == [
         ("Camera one", True),
@@ -77,7 +77,7 @@ def test_what_conditions_compare_is_listed() -> None:
 
 
 def test_a_key_is_that_of_the_content_unless_given() -> None:
-    """The key of a base depends on its content, unless given."""
+    """The key of a base depends on its content, unless a key is given."""
     keys = {knowledge.pack((Line(sign, "some text"),), ()).key for sign in "ab"}
     assert len(keys) == 2
     assert all(len(key) == 64 for key in keys)

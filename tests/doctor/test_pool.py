@@ -119,7 +119,7 @@ def test_an_invalid_memory_type_alone_is_an_incident(tmp_path: Path) -> None:
 
 
 def test_a_refused_configuration_is_not_memory_freed_early(tmp_path: Path) -> None:
-    """Code 5010 in an LPAI log is about the persistent binary; in an HTP log it is not."""
+    """Code 5010 means a missing `is_persistent_binary` in an LPAI log, but not in an HTP log."""
     refused = "[ERROR] Failed to create context from binary. Error code: 5010\n"
     one = incident(tmp_path / "a.log", "Loading libQnnLpai.so\n", refused)
     assert (one.entry, one.is_memory, one.verdict) == ("code-5010-lpai", False, "memory")

@@ -15,7 +15,7 @@ EXAMPLES = Path(__file__).resolve().parents[2] / "examples"
 
 
 def test_a_text_that_is_no_log_is_none_of_qnn(tmp_path: Path) -> None:
-    """Text that is no log exits with 3 and says that it has no QNN lines."""
+    """Text that is no log gives exit code 3 and says that it has no QNN lines."""
     log = tmp_path / "note.txt"
     log.write_text("hello world\nthis is not a log\n", "utf-8")
     done = run("doctor", log)

@@ -87,7 +87,7 @@ def test_a_template_that_may_begin_in_a_head_is_matched_each_time() -> None:
 def test_a_message_is_known_by_all_its_letters(
     monkeypatch: pytest.MonkeyPatch, engine: str, region: int
 ) -> None:
-    """A repeated message is recognised behind any head, with and without CR, by any engine."""
+    """A repeated message is matched once, behind any head, with and without CR, by any engine."""
     heads = (
         b"03-17 16:13:01.123  5  5 E QnnDsp: ",
         b"12-31 23:59:59.999  7  8 E QnnDsp: ",

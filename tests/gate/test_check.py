@@ -148,7 +148,7 @@ def test_models_that_come_and_go_are_named(project: Path) -> None:
 
 
 def test_a_file_that_cannot_be_read_is_exit_code_2_and_keeps_its_baseline(project: Path) -> None:
-    """An unreadable file exits with 2 and keeps its baseline entry; other files are checked."""
+    """An unreadable file gives exit code 2 and keeps its baseline entry; others are checked."""
     check("--update-baseline")
     kept = json.loads((project / BASELINE).read_text("utf-8"))
     (project / "models" / "tiny.eaix").write_bytes(b"")
@@ -160,7 +160,7 @@ def test_a_file_that_cannot_be_read_is_exit_code_2_and_keeps_its_baseline(projec
 
 
 def test_htp_without_a_library_cannot_tell(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A model that must be compiled exits with 3 if the HTP library is missing."""
+    """A model that must be compiled gives exit code 3 if the HTP library is missing."""
 
     def missing() -> None:
         raise NoCompiler("the HTP library is not there")

@@ -107,7 +107,7 @@ def test_common_settings_hold_where_a_table_says_nothing(tmp_path: Path) -> None
 def test_what_contradicts_a_file_is_said(
     table: str, words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An entry that contradicts its file exits with 2."""
+    """An entry that contradicts its file gives exit code 2."""
     monkeypatch.chdir(make_project(tmp_path / "project"))
     written(Path(), f"[[model]]\n{table}\n")
     done = command_line.run("check")
@@ -141,7 +141,7 @@ def test_a_key_of_many_parts_is_refused_before_it_is_read(tmp_path: Path) -> Non
 
 
 def test_a_thousand_models_may_have_tables(tmp_path: Path) -> None:
-    """A config may have a thousand models, but not one more."""
+    """A config with 1,000 models is read; a config with 1,001 is refused."""
     tables = ["[[model]]\npath = 'a'\n"] * 1001
     config = read_config(written(tmp_path, "".join(tables[1:])))
     assert len(config.entries) == 1000

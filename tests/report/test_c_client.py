@@ -388,7 +388,7 @@ def test_each_failing_call_ends_in_order(several: Built) -> None:
 
 
 def test_each_failing_allocation_ends_in_order(several: Built) -> None:
-    """Whichever allocation fails, the client exits with 1 and calls nothing on missing memory."""
+    """Whichever allocation fails, the client reports `out of memory` and exits with 1."""
     for number in count(1):
         done = several.run(fail_alloc=number)
         if done.returncode == 0:
@@ -434,7 +434,7 @@ def test_valgrind_finds_nothing(several: Built) -> None:
 
 
 def test_a_binary_that_is_not_there_is_a_sentence(single: Built, tmp_path: Path) -> None:
-    """A missing binary exits with 1 and a sentence, a missing argument with 2 and a usage line."""
+    """A missing binary ends the client with 1 and a sentence, a missing argument with 2."""
     done = subprocess.run(
         [single.program, tmp_path / "no"], capture_output=True, text=True, check=False
     )

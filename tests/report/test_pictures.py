@@ -392,7 +392,7 @@ def test_the_first_screen_is_the_answer(
     width: int,
     height: int,
 ) -> None:
-    """The first screen shows the verdict and the chart without scrolling."""
+    """The first screen shows the verdict and the decisive chart without scrolling."""
     target = tmp_path / "it.html"
     target.write_text(render_page([section_of(recorded(f"{name}.json"), "it")], "it"), "utf-8")
     page = open_page(target, width=width, height=height)

@@ -30,7 +30,7 @@ def test_a_large_error_is_a_warning_with_what_was_seen_to_help() -> None:
 
 
 def test_where_nothing_helped_nothing_is_promised() -> None:
-    """If no width helps, none is recommended."""
+    """If no wider data type halves the error, none is recommended."""
     poor = quantized(0.9, TriedWidths(16, 16, 0.8), made_up=False)
     (line,) = error_lines({"g": poor})
     assert "--quantize" not in line

@@ -72,7 +72,7 @@ def test_the_oldest_go_when_there_are_too_many(
 
 
 def test_a_damaged_result_counts_as_missing(tmp_path: Path) -> None:
-    """A result with a damaged content counts as missing."""
+    """A result with damaged content counts as missing."""
     history = History(tmp_path / "h.sqlite")
     kept = history.add("key", EMPTY, {"x": 1})
     history.close()

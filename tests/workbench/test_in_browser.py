@@ -219,7 +219,7 @@ def test_a_setting_that_only_counts_beside_another_is_shown_beside_it(
 def test_the_real_library_is_asked_and_stopped_on_the_page(
     served: Served, open_page: OpensPages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """With the real library, the page shows a bill, and a sweep's progress can be cancelled."""
+    """With the real library, the page shows a bill, and a running sweep can be cancelled."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))  # so that no bill is cached
     page = open_page(served.address, width=420, dark=True)
     drop(page, "billed.onnx", (EXAMPLES / "small.onnx").read_bytes())

@@ -226,7 +226,7 @@ def test_nonsense_in_requests_is_one_sentence(served: Served) -> None:
 def test_a_body_that_is_too_large_or_too_slow_leaves_nothing(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A body over the limit is refused by its declared length, a slow body by its pauses."""
+    """A body with too large a declared length gets 413, a slow body gets 408."""
     before = kept_files(served)
     head = "POST /api/files?name=x HTTP/1.1\r\nhost: 127.0.0.1:{port}\r\nconnection: close\r\n"
     head = head.format(port=served.port) + "content-type: application/octet-stream\r\n"

@@ -163,7 +163,7 @@ def test_a_killed_scheduler_changes_nothing(
     ],
 )
 def test_an_address_that_is_none_is_one_sentence(address: str, why: str, log: Path) -> None:
-    """An invalid cluster address exits with 2 and one sentence."""
+    """An invalid cluster address gives exit code 2 and one sentence."""
     pytest.importorskip("distributed")
     done = verb("doctor")(log, "--cluster", address)
     assert exit_code(done) == 2

@@ -170,7 +170,7 @@ def test_nobody_waits_for_workers_after_an_interrupt() -> None:
 
 @pytest.mark.parametrize("way", [["-"], ["--follow", "-"]])
 def test_a_closed_standard_input_is_said(way: list[str]) -> None:
-    """A closed standard input exits with 2 and one sentence."""
+    """A closed standard input gives exit code 2 and one sentence."""
     command = [sys.executable, "-m", "qnnmem", "doctor", *way]
     done = subprocess.run(
         ["/bin/sh", "-c", 'exec "$@" <&-', "sh", *command],
