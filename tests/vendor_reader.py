@@ -8,11 +8,43 @@ from typing import Any
 
 from qnnmem.htp.installed import installed_library
 from qnnmem.htp.native.qnn_calls import file_view, opened_info
-from qnnmem.qnn.abi import CBinaryInfo, CGraphBlobV1, CGraphBlobV2, CTensor, CTensorV1
+from qnnmem.qnn.abi import CBinaryInfo, CTensor, CTensorV1
 
 _DEFINED = 1
 _SCALE_OFFSET = 0
 _INFO_V3 = 3
+
+
+class CGraphBlobV1(ctypes.Structure):
+    """A version number, then `QnnHtpSystemContext_GraphBlobInfoV1_t`."""
+
+    _fields_ = (
+        ("version", ctypes.c_uint32),
+        ("spill_fill", ctypes.c_uint64),
+        ("vtcm", ctypes.c_uint32),
+        ("optimization_level", ctypes.c_uint32),
+        ("dlbc", ctypes.c_uint8),
+        ("hvx_threads", ctypes.c_uint64),
+    )
+
+
+class CGraphBlobV2(ctypes.Structure):
+    """A version number, then `QnnHtpSystemContext_GraphBlobInfoV2_t`."""
+
+    _fields_ = (
+        ("version", ctypes.c_uint32),
+        ("native_k", ctypes.c_uint64),
+        ("native_v", ctypes.c_uint64),
+        ("safe_share_io", ctypes.c_uint32),
+        ("io", ctypes.c_uint64),
+        ("op_data", ctypes.c_uint64),
+        ("const", ctypes.c_uint64),
+        ("ddr_tensors", ctypes.c_uint64),
+        ("shared_weights", ctypes.c_uint64),
+    )
+
+
+BLOB_SIZES = (ctypes.sizeof(CGraphBlobV1), ctypes.sizeof(CGraphBlobV2))
 
 
 def vendor_reading(binary: Path) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from qnnmem.htp.log import Cause, CompileLog, LogLine, host_memory, parse_log, read_line
+from qnnmem.htp.log import Cause, CompileLog, DdrTraffic, LogLine, host_memory, parse_log, read_line
 
 LOGS = Path(__file__).parent / "logs"
 MIB = 1 << 20
@@ -26,8 +26,7 @@ def test_a_compile_log_gives_version_and_limits() -> None:
 def test_a_compile_log_gives_the_traffic_of_each_graph() -> None:
     """Bytes spilled, filled, read and written per inference are read as numbers."""
     log = read("compile-nudenet-vtcm1-sm8650.log")
-    assert (log.spill_bytes, log.fill_bytes) == (8_892_416, 10_049_536)
-    assert (log.read_total, log.write_total) == (19_335_168, 9_865_216)
+    assert log.total_traffic == DdrTraffic(8_892_416, 10_049_536, 9_865_216, 19_335_168)
 
 
 def test_a_compile_log_gives_the_ram_summary() -> None:
@@ -145,4 +144,4 @@ def test_an_incomplete_summary_is_left_out() -> None:
 def test_an_empty_log_says_nothing() -> None:
     """Nothing known is None, never zero."""
     log = parse_log([])
-    assert (log.vtcm_size, log.spill_bytes, log.read_total, log.cause) == (None,) * 4
+    assert (log.vtcm_size, log.total_traffic, log.cause) == (None,) * 3

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import astuple
 
 from qnnmem.errors import Setting
 from qnnmem.flags import flag
@@ -51,7 +52,8 @@ def bill_of(
     soc = soc or made_for
     # The compiler fixed the needs of a graph: a SoC with less VTCM does not reduce them.
     graphs = tuple(_graph_bill(context, graph, made_for or soc, log) for graph in context.graphs)
-    parts = _parts(context, graphs)
+    parts, traffic = _parts(context, graphs), log.total_traffic
+    spill, fill, written, read = (None,) * 4 if traffic is None else astuple(traffic)
     formula = RAM_FORMULA + (_MANY if len(graphs) > 1 else "")
     return Bill(
         file=file,
@@ -69,10 +71,10 @@ def bill_of(
         compile_limit=logged(log.memory_alloc_limit, log) or (soc.compile_limit if soc else None),
         process_domain=context_pd(graphs, parts["shared weights"], log),
         process_domain_budget=pd_budget(),
-        spilled_per_inference=logged(log.spill_bytes, log),
-        filled_per_inference=logged(log.fill_bytes, log),
-        ddr_read_per_inference=logged(log.read_total, log),
-        ddr_written_per_inference=logged(log.write_total, log),
+        spilled_per_inference=logged(spill, log),
+        filled_per_inference=logged(fill, log),
+        ddr_read_per_inference=logged(read, log),
+        ddr_written_per_inference=logged(written, log),
         host_ram=None if host_ram is None else Sourced(host_ram, Origin.MEASURED, _PEAK),
         graphs=graphs,
         largest_io=largest_io(context),

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field, replace
+from dataclasses import astuple, dataclass, field, replace
 from enum import Enum
 from typing import Any
 
@@ -133,34 +133,16 @@ class CompileLog:
     warnings: tuple[str, ...] = ()
 
     @property
-    def spill_bytes(self) -> int | None:
-        """Bytes spilled to DDR per inference, over all graphs."""
-        return _total(item.spill for item in self.traffic)
-
-    @property
-    def fill_bytes(self) -> int | None:
-        """Bytes filled back from DDR per inference, over all graphs."""
-        return _total(item.fill for item in self.traffic)
-
-    @property
-    def read_total(self) -> int | None:
-        """Bytes read from DDR per inference, over all graphs."""
-        return _total(item.read for item in self.traffic)
-
-    @property
-    def write_total(self) -> int | None:
-        """Bytes written to DDR per inference, over all graphs."""
-        return _total(item.written for item in self.traffic)
+    def total_traffic(self) -> DdrTraffic | None:
+        """The traffic of all graphs together; None if the log has no complete summary."""
+        if not self.traffic:
+            return None
+        return DdrTraffic(*map(sum, zip(*map(astuple, self.traffic), strict=True)))
 
     @property
     def cause(self) -> Refusal | None:
         """The first cause in the log; later ones are its consequences."""
         return self.refusals[0] if self.refusals else None
-
-
-def _total(values: Iterable[int]) -> int | None:
-    known = tuple(values)
-    return sum(known) if known else None
 
 
 def host_memory(lines: Iterable[LogLine]) -> bool:

@@ -117,7 +117,8 @@ def stored_bill(path: Path, soc: Soc | None = None, context: HtpContext | None =
             return carried_bill(read, soc, kept=partial(_cached_part, soc=soc))
     context = read_context(path) if context is None else context
     model_id = context.soc_model if soc is None else soc.model_id
-    return bill_of(context, soc, cached_load(path, context, model_id), file=str(path))
+    log = _cached_log(context, model_id, lambda: binary_at(path).digest())
+    return bill_of(context, soc, log, file=str(path))
 
 
 def _cached_part(part: CarriedContext, soc: Soc | None) -> CompileLog | None:
@@ -146,14 +147,10 @@ def cache_loads(binaries: Sequence[Path], model_id: int, log: CompileLog) -> Non
         cache.put(key, to_builtins(_CachedLoad(content, log.library_version, estimate)))
 
 
-def cached_load(path: Path, context: HtpContext, model_id: int | None) -> CompileLog | None:
-    """Return the cached loader estimate for exactly this binary; None if there is none."""
-    return _cached_log(context, model_id, lambda: binary_at(path).digest())
-
-
 def _cached_log(
     context: HtpContext, model_id: int | None, digest: Callable[[], str]
 ) -> CompileLog | None:
+    """Return a log with the cached loader estimate for exactly this binary; None without one."""
     if model_id is None:
         return None
     cache = ResultCache(cache_folder(), _KIND, must_keep=False)

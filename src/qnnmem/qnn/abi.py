@@ -235,35 +235,6 @@ class CBinaryInfo(Structure):
 BINARY_INFO_BYTES = ctypes.sizeof(CBinaryInfo)
 
 
-class CGraphBlobV1(Structure):
-    """A version number, then `QnnHtpSystemContext_GraphBlobInfoV1_t`."""
-
-    _fields_ = (
-        ("version", c_uint32),
-        ("spill_fill", c_uint64),
-        ("vtcm", c_uint32),
-        ("optimization_level", c_uint32),
-        ("dlbc", c_uint8),
-        ("hvx_threads", c_uint64),
-    )
-
-
-class CGraphBlobV2(Structure):
-    """A version number, then `QnnHtpSystemContext_GraphBlobInfoV2_t`."""
-
-    _fields_ = (
-        ("version", c_uint32),
-        ("native_k", c_uint64),
-        ("native_v", c_uint64),
-        ("safe_share_io", c_uint32),
-        ("io", c_uint64),
-        ("op_data", c_uint64),
-        ("const", c_uint64),
-        ("ddr_tensors", c_uint64),
-        ("shared_weights", c_uint64),
-    )
-
-
 class CHtpMem(Structure):
     """`QnnMemHtp_Descriptor_t`: the location of a tensor in a shared buffer."""
 

@@ -66,14 +66,12 @@ def any_soc(text: str) -> Soc:
 
 def pd_budget() -> Sourced:
     """Return the limit on the estimated bytes of all contexts in one process domain."""
-    facts = _facts()["process_domain"]
-    return Sourced(facts["budget_bytes"], Origin(facts["origin"]), facts["source"])
+    return _sourced(_facts()["process_domain"], "budget_bytes")
 
 
 def most_tensors() -> Sourced:
     """Return the largest number of tensors with which a graph is known to compile for HTP."""
-    facts = _facts()["process_domain"]["tensors"]
-    return Sourced(facts["value"], Origin(facts["origin"]), facts["source"])
+    return _sourced(_facts()["process_domain"]["tensors"])
 
 
 def tensor_count_words(count: int) -> str:
@@ -98,8 +96,11 @@ def limits_of(soc: Soc) -> tuple[tuple[str, Sourced], ...]:
 
 def htp_constant(section: str, name: str) -> Sourced:
     """Return a measured constant of the HTP backend, e.g. `("io", "unit")`."""
-    facts = _facts()[section][name]
-    return Sourced(facts["value"], Origin(facts["origin"]), facts["source"])
+    return _sourced(_facts()[section][name])
+
+
+def _sourced(facts: Mapping[str, Any], key: str = "value") -> Sourced:
+    return Sourced(facts[key], Origin(facts["origin"]), facts["source"])
 
 
 @cache

@@ -113,10 +113,10 @@ def describe_context(context: HtpContext) -> ContextDocument:
     info = VendorBinaryInfo(
         backend_id=context.backend_id,
         build_id=context.build_id,
-        core_api_version=_dots(context.core_api),
-        backend_api_version=_dots(context.backend_api),
+        core_api_version=dotted(context.core_api),
+        backend_api_version=dotted(context.backend_api),
         soc_version=context.soc_version,
-        context_blob_version=_dots(context.blob_version),
+        context_blob_version=dotted(context.blob_version),
         context_blob_size=context.blob_bytes,
         num_context_tensors=len(context.context_tensors),
         context_tensors=tuple(
@@ -128,7 +128,7 @@ def describe_context(context: HtpContext) -> ContextDocument:
         soc_model=UNSET if context.soc_model is None else context.soc_model,
     )
     ours = InspectedContext(
-        format_version=".".join(map(str, context.format_version)),
+        format_version=dotted(context.format_version),
         file_bytes=context.file_bytes,
         graphs=tuple(map(_our_graph, context.graphs)),
     )
@@ -181,5 +181,6 @@ def _our_graph(graph: HtpGraph) -> ContextGraph:
     )
 
 
-def _dots(version: Version) -> str:
+def dotted(version: tuple[int, ...]) -> str:
+    """Return a version as text: `2.3`."""
     return ".".join(map(str, version))

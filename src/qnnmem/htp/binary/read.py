@@ -11,7 +11,14 @@ from typing import Any, TypeVar
 
 from qnnmem.errors import Damaged, LoadError, NotCompiled, NotHtp
 from qnnmem.htp.binary.container import Container, open_container
-from qnnmem.htp.binary.context import HTP_BACKEND, LPAI_BACKEND, HtpContext, HtpGraph, Version
+from qnnmem.htp.binary.context import (
+    HTP_BACKEND,
+    LPAI_BACKEND,
+    HtpContext,
+    HtpGraph,
+    Version,
+    dotted,
+)
 from qnnmem.htp.binary.epcontext import find_context
 from qnnmem.htp.binary.flatbuffer import FlatBuffer, Octets, Table
 from qnnmem.htp.binary.pieces import Piece, PieceBytes
@@ -141,7 +148,7 @@ class _ContextReader:
         stated, actual = _triple(info, slot, "contextBlobVersion"), self._container.blob_version
         if is_htp and stated != actual:  # only HTP is known to begin its blob with the version
             raise Damaged(
-                f"the blob has version {_dots(actual)}, but the metadata states {_dots(stated)}"
+                f"the blob has version {dotted(actual)}, but the metadata states {dotted(stated)}"
             )
         return stated
 
@@ -259,10 +266,6 @@ def _member(kind: type[E], value: int) -> E:
         return kind(value)
     except ValueError:
         return kind(UNDEFINED)
-
-
-def _dots(version: Version) -> str:
-    return ".".join(map(str, version))
 
 
 # --- The record about a graph: 40 or 112 bytes ----------------------------------------------------

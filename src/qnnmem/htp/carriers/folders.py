@@ -59,8 +59,7 @@ def read_genie(tree: Tree, name: str, gathered: Gathered) -> None:
         raise Damaged(f"{name} has no ctx-bins")
     dialog = config.get("dialog") if isinstance(config, dict) else None
     context = _table(_table(dialog).get("context"))
-    length = context.get("size")
-    if isinstance(length, int) and not isinstance(length, bool) and 0 < length < 1 << 40:
+    if length := _size(context.get("size"), 1 << 40):
         gathered.claims.append(Claim("context length", length, f"dialog.context.size {length:,}"))
     for engine in engines:
         _engine(tree, name, engine, gathered)
@@ -91,8 +90,8 @@ def _engine(tree: Tree, config: str, engine: Mapping[str, Any], gathered: Gather
     ]
     backend = _table(engine.get("backend"))
     options = _table(backend.get("QnnHtp"))
-    spill = options.get("spill-fill-bufsize")
-    if isinstance(spill, int) and not isinstance(spill, bool) and 0 <= spill < 1 << 50:
+    spill = _size(options.get("spill-fill-bufsize"), 1 << 50)
+    if spill is not None:
         words = f"spill-fill-bufsize {spill:,}"
         gathered.claims.append(Claim("spill/fill buffer", spill, words))
         gathered.shares_spill_fill |= spill > 0 and len(numbers) > 1
@@ -140,8 +139,7 @@ def read_genai(tree: Tree, name: str, gathered: Gathered) -> None:
     """Add the contexts of every stage of a GenAI config to `gathered`."""
     config = _json(tree.piece(name))
     model = _table(config.get("model")) if isinstance(config, dict) else {}
-    length = model.get("context_length")
-    if isinstance(length, int) and not isinstance(length, bool) and 0 < length < 1 << 40:
+    if length := _size(model.get("context_length"), 1 << 40):
         gathered.claims.append(Claim("context length", length, f"context_length {length:,}"))
     stages = list(_stages(model, 0))
     if not stages:
@@ -190,6 +188,12 @@ def _json(piece: Piece) -> Any:
         return json.loads(piece.head(_CONFIG))
     except (ValueError, RecursionError) as exc:
         raise LoadError(piece.name, "is not JSON") from exc
+
+
+def _size(value: Any, limit: int) -> int | None:
+    """Return a value that is a whole number from 0 to below the limit, else None."""
+    is_number = isinstance(value, int) and not isinstance(value, bool)
+    return value if is_number and 0 <= value < limit else None
 
 
 def _table(value: Any) -> Mapping[str, Any]:

@@ -185,11 +185,6 @@ def unknown_tensors(line: str) -> str:
     return "" if match is None else match[1]
 
 
-def is_about_type(line: str) -> bool:
-    """Return True if a line reports an unmapped tensor type without naming the type."""
-    return _UNMAPPED.search(line) is not None
-
-
 def meaning(line: str, soc: str) -> str:
     """Return a clause with the reason, or the log line itself if its meaning is not known."""
     if not line:
@@ -388,7 +383,7 @@ def _described(
     if {*takes, *gives} == {_UNTOLD}:
         takes = gives = ()
     reason = refused.reason
-    if is_about_type(refused.line):
+    if _UNMAPPED.search(refused.line):  # the line does not name the type
         reason = _with_type(reason, (*takes, *gives))
     name = original.name or next(filter(None, original.output), "")
     return replace(refused, name=name, inputs=takes, outputs=gives, reason=reason)

@@ -381,12 +381,14 @@ class RequestFolder:
 
 def unpack(request: RemoteRequest, folder: RequestFolder) -> RemoteRequest:
     """Return the request with paths in its folder; raise Damaged if it is invalid."""
+    from qnnmem.loader.onnx import weight_files
+
     changes: dict[str, Any] = {}
     if isinstance(request, CompileRequest | ListenRequest | QuantizeRequest):
         changes["model"] = folder.place(str(request.model), folder.root / "in" / "model.onnx")
         changes["folder"] = _placed_weights(request.weights, folder)
         changes["weights"] = {}
-        _check_weights(changes["model"], changes["folder"])
+        weight_files(changes["model"], changes["folder"])  # raises for files outside the folder
     if isinstance(request, ComposeRequest):
         if request.kind == "library":  # the worker would run code of the client
             raise Damaged("sends a model library, whose code a worker does not run")
@@ -436,13 +438,6 @@ def _placed_weights(weights: dict[str, Path], folder: RequestFolder) -> Path:
     for name, path in weights.items():
         folder.place(str(path), file_below(top, name))
     return top
-
-
-def _check_weights(model: Path, folder: Path) -> None:
-    """Raise LoadError for a model that names files outside the folder of its request."""
-    from qnnmem.loader.onnx import weight_files
-
-    weight_files(model, folder)
 
 
 def with_paths(
