@@ -20,7 +20,7 @@ from qnnmem.htp.worker import Slots
 from qnnmem.provenance import Origin, Sourced
 from qnnmem.results.fit import FitCheck
 from qnnmem.results.footprint import BillItem, SizeRange
-from qnnmem.targets.socs import Soc, find_soc, socs
+from qnnmem.targets.socs import find_soc, socs
 
 POINTS: list[SweepPoint] = [{"batch": n, "vtcm_mb": m} for n in range(1, 13) for m in (2, 8)]
 
@@ -229,33 +229,30 @@ def test_a_cluster_judges_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     from qnnmem.errors import NoCompiler
     from qnnmem.htp import fit as judges
     from qnnmem.htp.compile import CompileOptions
+    from qnnmem.htp.remote.cluster import ClusterModel
+    from qnnmem.verbs.fit import WorkerJudge
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     model = Path(__file__).parents[2] / "examples" / "small.onnx"
     asked: list[str] = []
 
-    class Judge:
-        def __init__(self, path: Path, *_: object) -> None:
-            self.path = path
-
-        def judge(self, soc: Soc, _options: CompileOptions) -> judges.JudgedModel:
-            asked.append(soc.name)
-            fit = structs.replace(
-                FIT, soc=FIT.soc, why=(f"{self.path} and ", Setting("precision", "int8"))
-            )
-            return judges.JudgedModel(fit, is_final=True)
+    def judge(
+        _worker: None, path: Path, soc: str, _options: CompileOptions, budgets: dict[str, Sourced]
+    ) -> judges.JudgedModel:
+        asked.append(soc)
+        assert budgets == {"pd": size(5)}
+        why = (f"{path} and ", Setting("precision", "int8"))
+        return judges.JudgedModel(structs.replace(FIT, soc=FIT.soc, why=why), is_final=True)
 
     monkeypatch.setattr("qnnmem.htp.remote.cluster.Worker", lambda **_: nullcontext())
-    monkeypatch.setattr(judges, "FitWorker", Judge)
+    monkeypatch.setattr(judges, "judge_task", judge)
     with Here(1) as executor:
-        there = judges.FitCluster(model, {"pd": size(5)}, executor, lambda: True)
-        found = there.judge(FIT.soc, CompileOptions())
-        assert found.fit == structs.replace(
-            FIT, why=(f"{model} and ", Setting("precision", "int8"))
-        )
-        assert found.is_final
+        there = ClusterModel(model, executor, lambda: True)
+        verdicts = WorkerJudge(model, "library", [lambda: there], {"pd": size(5)}, many=False)
+        found = verdicts(FIT.soc, CompileOptions())
+        assert found == structs.replace(FIT, why=(f"{model} and ", Setting("precision", "int8")))
         with pytest.raises(WorkerError, match="sent an unreadable message"):
-            there.judge(find_soc("SM8350"), CompileOptions())
+            verdicts(find_soc("SM8350"), CompileOptions())
         assert asked == ["SM8650", "SM8350"]
 
         def none(**_: object) -> None:
@@ -263,4 +260,4 @@ def test_a_cluster_judges_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 
         monkeypatch.setattr("qnnmem.htp.remote.cluster.Worker", none)
         with pytest.raises(WorkerError, match="cannot compile: it is not installed"):
-            there.judge(FIT.soc, CompileOptions())
+            verdicts(FIT.soc, CompileOptions())

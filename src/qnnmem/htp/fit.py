@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from msgspec import Struct, structs
 
@@ -22,7 +22,7 @@ from qnnmem.flags import flag, with_flags
 from qnnmem.htp.bill import UNJUDGED, logged, wrong_architecture
 from qnnmem.htp.carriers.carrier_bill import context_of
 from qnnmem.htp.compile import CompileFailure, CompileOptions, HtpPrecision, Progress, is_composed
-from qnnmem.htp.compile.compiled import cluster_options, needs_int8
+from qnnmem.htp.compile.compiled import needs_int8
 from qnnmem.htp.library import has_library
 from qnnmem.htp.log import Cause
 from qnnmem.htp.measure import (
@@ -48,9 +48,6 @@ from qnnmem.results.fit import (
 from qnnmem.results.footprint import Bill, BillItem, SizeRange
 from qnnmem.targets.socs import Soc, find_soc, pd_budget, soc_by_id, socs
 from qnnmem.text import counted
-
-if TYPE_CHECKING:
-    from concurrent.futures import Executor
 
 # Titles of the pools that have a limit.
 TITLES = {
@@ -614,7 +611,7 @@ def _has_more(soc: Soc, than: Soc, pool: str, need: int | None) -> bool:
     return need is None or size.value >= need
 
 
-# --- Judges: one worker with the library, or the workers of a cluster -----------------------------
+# --- A verdict as a task for a worker -------------------------------------------------------------
 
 
 class JudgedModel(NamedTuple):
@@ -631,62 +628,17 @@ def is_final(measured: MeasuredModel | CompileFailure) -> bool:
     return not measured.no_estimate
 
 
-class FitWorker:
-    """Judges a model with the library of one worker."""
-
-    def __init__(
-        self, path: Path, budgets: Mapping[str, Sourced], worker: Worker, progress: Progress | None
-    ) -> None:
-        self._path, self._budgets = path, budgets
-        self._worker, self._progress = worker, progress
-
-    def judge(self, soc: Soc, options: CompileOptions) -> JudgedModel:
-        """Return the verdict for a SoC and settings, after a compile and load."""
-        measured = measure(
-            *(self._path, soc, options),
-            worker=self._worker,
-            progress=self._progress,
-            try_cures=True,
-        )
-        return JudgedModel(
-            fit_compile(measured, self._path, options, self._budgets), is_final(measured)
-        )
-
-    def close(self) -> None:
-        """Stop the worker."""
-        self._worker.close()
-
-
-class FitCluster:
-    """Judges a model by tasks on the workers of a cluster."""
-
-    def __init__(
-        self,
-        path: Path,
-        budgets: Mapping[str, Sourced],
-        executor: Executor,
-        answers: Callable[[], bool],
-    ) -> None:
-        from qnnmem.htp.remote.cluster import ClusterModel
-
-        self._model, self._budgets = ClusterModel(path, executor, answers), budgets
-
-    def judge(self, soc: Soc, options: CompileOptions) -> JudgedModel:
-        """Return the verdict for a SoC and settings from any worker of the cluster."""
-        arguments = (soc.name, cluster_options(options), dict(self._budgets))
-        verdict = self._model.ask(JudgedModel, judge_task, *arguments)
-        if verdict.fit.soc != soc:
-            from qnnmem.htp.remote.cluster import unreadable_answer
-
-            raise unreadable_answer()
-        return verdict
-
-    def close(self) -> None:
-        """Do nothing: the cluster belongs to the caller."""
-
-
 def judge_task(
-    worker: Worker, model: Path, soc: str, wanted: CompileOptions, budgets: Mapping[str, Sourced]
+    worker: Worker,
+    model: Path,
+    soc: str,
+    options: CompileOptions,
+    budgets: Mapping[str, Sourced],
+    *,
+    progress: Progress | None = None,
 ) -> JudgedModel:
-    """Return the verdict for a model; a worker of a cluster calls this."""
-    return FitWorker(model, budgets, worker, None).judge(find_soc(soc), wanted)
+    """Return the verdict for a model after a compile and load, here or on a worker of a cluster."""
+    measured = measure(
+        *(model, find_soc(soc), options), worker=worker, progress=progress, try_cures=True
+    )
+    return JudgedModel(fit_compile(measured, model, options, budgets), is_final(measured))

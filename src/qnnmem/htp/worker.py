@@ -534,6 +534,29 @@ S = TypeVar("S", bound=Closable)
 T = TypeVar("T")
 
 
+class TaskModel(Closable, Protocol):
+    """A model, and a worker or a cluster that runs tasks on the model."""
+
+    def ask(self, kind: type[T], task: Callable[..., T], *arguments: object) -> T:
+        """Return the result of a task; the task gets a worker, the model and the arguments."""
+        ...
+
+
+class LocalModel:
+    """A model, and the worker that runs tasks on the model."""
+
+    def __init__(self, path: Path, worker: Worker, progress: Callable[[str], None]) -> None:
+        self._path, self._worker, self._progress = path, worker, progress
+
+    def ask(self, _kind: type[T], task: Callable[..., T], *arguments: object) -> T:
+        """Return the result of a task; the task can report progress."""
+        return task(self._worker, self._path, *arguments, progress=self._progress)
+
+    def close(self) -> None:
+        """Stop the worker."""
+        self._worker.close()
+
+
 @dataclass(slots=True)
 class _Slot(Generic[S]):
     """A worker, started at the first use and restarted after it was lost."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
@@ -16,8 +16,9 @@ if TYPE_CHECKING:
     from contextlib import ExitStack
 
     from qnnmem.htp.compile import CompileOptions
-    from qnnmem.htp.fit import Fit, FitWorker, JudgedModel
+    from qnnmem.htp.fit import Fit, JudgedModel
     from qnnmem.htp.installed import Library
+    from qnnmem.htp.worker import TaskModel
     from qnnmem.options.htp import FitOptions
     from qnnmem.provenance import Sourced
     from qnnmem.results.fit import FitResult
@@ -25,49 +26,30 @@ if TYPE_CHECKING:
     from qnnmem.verbs import ProgressListener, VerbCall
 
 
-class FitJudge(Protocol):
-    """Interface that judges whether a model fits a SoC."""
-
-    def judge(self, soc: Soc, options: CompileOptions) -> JudgedModel:
-        """Return the verdict for a SoC."""
-        ...
-
-    def close(self) -> None:
-        """Release its resources."""
-        ...
-
-
-def judges_of_workers(
-    path: Path,
-    first: Library,
-    budgets: Mapping[str, Sourced],
-    listener: ProgressListener,
-    *,
-    many: bool,
-) -> list[Callable[[], FitJudge]]:
-    """Return a judge factory for each worker that answers; unless `many`, only for the first."""
-    from qnnmem.htp.fit import FitWorker
-    from qnnmem.htp.worker import Worker
+def models_of_workers(
+    path: Path, first: Library, listener: ProgressListener, *, many: bool
+) -> list[Callable[[], TaskModel]]:
+    """Return a model factory for each worker that answers; unless `many`, only for the first."""
+    from qnnmem.htp.worker import LocalModel, Worker
     from qnnmem.verbs.compiler import libraries_of_workers
 
-    def make(library: Library) -> FitWorker:
-        return FitWorker(path, budgets, Worker.ready(library), listener.say)
+    def start(library: Library) -> LocalModel:
+        return LocalModel(path, Worker.ready(library), listener.say)
 
-    return [
-        partial(make, one) for one in (libraries_of_workers(first, listener) if many else [first])
-    ]
+    libraries = libraries_of_workers(first, listener) if many else [first]
+    return [partial(start, library) for library in libraries]
 
 
-def judges_of_cluster(
-    path: Path, address: str, budgets: Mapping[str, Sourced], stack: ExitStack
-) -> tuple[str, list[Callable[[], FitJudge]]]:
-    """Return the library of a cluster, and a judge factory for each of its workers."""
-    from qnnmem.htp.fit import FitCluster
+def models_of_cluster(
+    path: Path, address: str, stack: ExitStack
+) -> tuple[str, list[Callable[[], TaskModel]]]:
+    """Return the library of a cluster, and a model factory for each of its workers."""
+    from qnnmem.htp.remote.cluster import ClusterModel
     from qnnmem.verbs.compiler import cluster_library
 
     cluster = cluster_library(address, stack)
-    there = FitCluster(path, budgets, cluster.executor, cluster.answers)
-    return cluster.library, [lambda: there] * cluster.width
+    model = ClusterModel(path, cluster.executor, cluster.answers)
+    return cluster.library, [lambda: model] * cluster.width
 
 
 class WorkerJudge:
@@ -80,7 +62,7 @@ class WorkerJudge:
         self,
         path: Path,
         library: str,
-        judges: Sequence[Callable[[], FitJudge]],
+        models: Sequence[Callable[[], TaskModel]],
         budgets: Mapping[str, Sourced],
         *,
         many: bool,
@@ -90,8 +72,8 @@ class WorkerJudge:
         from qnnmem.htp.worker import Slots
 
         self._limits = {f"budget {pool}": limit.value for pool, limit in budgets.items()}
-        self._many, self._done = many, 0
-        self._slots = Slots(judges)
+        self._budgets, self._many, self._done = dict(budgets), many, 0
+        self._slots = Slots(models)
         self._kept = CompileCache(Fit, path, library, "fit")
 
     def __enter__(self) -> WorkerJudge:
@@ -114,14 +96,20 @@ class WorkerJudge:
 
     def _judged(self, soc: Soc, options: CompileOptions) -> JudgedModel:
         from qnnmem.errors import WorkerError
+        from qnnmem.htp.fit import JudgedModel, judge_task
+        from qnnmem.htp.remote.cluster import unreadable_answer
 
+        task = (judge_task, soc.name, options, self._budgets)
         try:
-            return self._slots.use(lambda judge: judge.judge(soc, options))
+            judged = self._slots.use(lambda model: model.ask(JudgedModel, *task))
         except WorkerError as exc:
             if not self._many:
                 raise
             kept = f"{counted(self._done, 'new answer')} kept"
             raise WorkerError(f"{exc}; {kept}; run the same command again to continue") from exc
+        if judged.fit.soc != soc:  # from a worker of a cluster
+            raise unreadable_answer()
+        return judged
 
     def spread(self, judge: Callable[[Soc], Fit], socs: list[Soc]) -> Iterable[Fit]:
         """Return the verdicts in the order of the SoCs; workers compile in parallel."""
@@ -196,7 +184,7 @@ def _model_fits(path: Path, wanted: FitOptions, call: VerbCall) -> tuple[Fit, ..
 
     from qnnmem.deadline import Deadline
     from qnnmem.htp.compile import is_composed
-    from qnnmem.htp.compile.compiled import compile_options
+    from qnnmem.htp.compile.compiled import cluster_options, compile_options
     from qnnmem.htp.fit import fit_all, with_suggestions
     from qnnmem.htp.measure import compile_target
     from qnnmem.verbs.compiler import need_compiler
@@ -210,11 +198,12 @@ def _model_fits(path: Path, wanted: FitOptions, call: VerbCall) -> tuple[Fit, ..
             library = need_compiler(path, targets, options, call)
             call.listener.say(f"compiling {path.name}")
             name = library.name
-            judges = judges_of_workers(path, library, budgets, call.listener, many=many)
+            models = models_of_workers(path, library, call.listener, many=many)
         else:
-            name, judges = judges_of_cluster(path, wanted.cluster, budgets, stack)
+            name, models = models_of_cluster(path, wanted.cluster, stack)
+            options = cluster_options(options)
             call.listener.say(f"compiling {path.name} on {wanted.cluster}")
-        judge = stack.enter_context(WorkerJudge(path, name, judges, budgets, many=many))
+        judge = stack.enter_context(WorkerJudge(path, name, models, budgets, many=many))
         ends = Deadline.after(options.time_limit_s)  # one deadline for all compiles
         answers = fit_all(targets, lambda soc: judge(soc, options), judge.spread)
         found = (

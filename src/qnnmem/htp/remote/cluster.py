@@ -68,6 +68,9 @@ class ClusterModel:
             raise unreadable_answer()
         return result
 
+    def close(self) -> None:
+        """Do nothing: the cluster belongs to the caller."""
+
     def _once(
         self, contents: Mapping[str, bytes], task: Callable[..., object], wish: tuple[object, ...]
     ) -> Answer:
