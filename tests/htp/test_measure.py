@@ -18,7 +18,7 @@ from qnnmem.htp.measure import LOAD_TIME_LIMIT_S, MeasuredModel, load_binaries, 
 from qnnmem.htp.provoke import small_convolution
 from qnnmem.htp.qmem.table import QmemTable, qmem_of_file
 from qnnmem.htp.requests import RequestOutcome
-from qnnmem.htp.sweep import LibraryCompiler, SweepOutcome
+from qnnmem.htp.sweep import SweepOutcome, compile_task
 from qnnmem.results.qmem import IoMode
 from qnnmem.targets.socs import find_soc, pd_budget
 
@@ -66,7 +66,7 @@ def judged(model: Path, told: Any) -> Fit:
 
 def swept(model: Path, told: Any) -> SweepOutcome:
     """Compile a model as `sweep` does."""
-    return LibraryCompiler(model, SM8650, CompileOptions(), worker=told).run({})
+    return compile_task(told, model, SM8650.name, CompileOptions(), {})
 
 
 def test_the_loaders_estimate_is_in_the_bill(model: Path) -> None:

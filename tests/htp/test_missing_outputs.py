@@ -20,7 +20,7 @@ from qnnmem.htp.fit import fit_result, judge_model
 from qnnmem.htp.library import has_library
 from qnnmem.htp.measure import MeasuredModel, measure, prepared_context
 from qnnmem.htp.requests import AnyRequest, CompileRequest, RequestOutcome
-from qnnmem.htp.sweep import LibraryCompiler
+from qnnmem.htp.sweep import compile_task
 from qnnmem.report import bill as report
 from qnnmem.report.bill import render_prepared
 from qnnmem.report.page.htp import bill_section
@@ -114,7 +114,7 @@ def test_fit_and_sweep_never_say_that_it_fits(model: Path) -> None:
     fit = judge_model(model, SM8650, CompileOptions(), {}, worker=worker())
     assert (fit.fits, fit_result((fit,), "").exit_code) == (None, 3)
     assert str(fit.why).startswith(SAID)
-    row = LibraryCompiler(model, SM8650, CompileOptions(), worker=worker()).run({})
+    row = compile_task(worker(), model, SM8650.name, CompileOptions(), {})
     assert (row.state, str(row.reason)[: len(SAID)]) == ("refused", SAID)
 
 

@@ -13,9 +13,11 @@ from msgspec import structs
 
 from qnnmem.cache import ResultCache
 from qnnmem.errors import Setting, WorkerError, WorkerLost
+from qnnmem.htp.compile import CompileOptions
 from qnnmem.htp.compile_cache import from_builtins, to_builtins
 from qnnmem.htp.fit import Fit, fit_all
-from qnnmem.htp.sweep import ClusterCompiler, Identity, Sweep, SweepOutcome, SweepPoint
+from qnnmem.htp.remote.cluster import ClusterModel
+from qnnmem.htp.sweep import Identity, Sweep, SweepOutcome, SweepPoint, TaskCompiler
 from qnnmem.htp.worker import Slots
 from qnnmem.provenance import Origin, Sourced
 from qnnmem.results.fit import FitCheck
@@ -172,16 +174,14 @@ def test_a_cluster_is_sent_a_model_once(tmp_path: Path, monkeypatch: pytest.Monk
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     seen: list[bytes] = []
 
-    class Compiler:
-        def __init__(self, path: Path, *_: object, worker: None) -> None:
-            seen.append(path.read_bytes())
-            self.path = path
-
-        def run(self, point: SweepPoint) -> SweepOutcome:
-            return SweepOutcome("refused", f"{self.path}: {point['batch']}")
+    def compiled(
+        _worker: None, path: Path, _soc: str, _base: CompileOptions, point: SweepPoint
+    ) -> SweepOutcome:
+        seen.append(path.read_bytes())
+        return SweepOutcome("refused", f"{path}: {point['batch']}")
 
     monkeypatch.setattr("qnnmem.htp.remote.cluster.Worker", lambda **_: nullcontext())
-    monkeypatch.setattr("qnnmem.htp.sweep.LibraryCompiler", Compiler)
+    monkeypatch.setattr("qnnmem.htp.sweep.compile_task", compiled)
     model = Path(__file__).parents[2] / "examples" / "small.onnx"
     sent: list[int] = []
 
@@ -190,10 +190,8 @@ def test_a_cluster_is_sent_a_model_once(tmp_path: Path, monkeypatch: pytest.Monk
             sent.append(len(args[1]))
             return super().submit(fn, *args, **kwargs)
 
-    from qnnmem.htp.compile import CompileOptions
-
     with Counting(1) as executor:
-        there = ClusterCompiler(model, FIT.soc, CompileOptions(), executor, lambda: True)
+        there = TaskCompiler(ClusterModel(model, executor, lambda: True), FIT.soc, CompileOptions())
         found = [there.run({"batch": number}) for number in (1, 2)]
     assert [one.reason for one in found] == [f"{model}: 1", f"{model}: 2"]
     assert seen == [model.read_bytes()] * 2
@@ -207,18 +205,18 @@ def test_a_cluster_that_is_gone_loses_the_point(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever the executor raises, and whenever nobody answers, one sentence says it."""
-    from qnnmem.htp.compile import CompileOptions
-
     monkeypatch.setattr("qnnmem.htp.remote.cluster._LOOK_S", 0.01)
     monkeypatch.setattr("qnnmem.htp.remote.cluster.run_task", lambda *_: 1 // 0)
     model = Path(__file__).parents[2] / "examples" / "small.onnx"
     with Here(1) as executor:
-        broken = ClusterCompiler(model, FIT.soc, CompileOptions(), executor, lambda: True)
+        broken = TaskCompiler(
+            ClusterModel(model, executor, lambda: True), FIT.soc, CompileOptions()
+        )
         with pytest.raises(WorkerError, match="was lost: integer division"):
             broken.run({"batch": 1})
         wait = threading.Event()
         executor.submit(wait.wait)
-        gone = ClusterCompiler(model, FIT.soc, CompileOptions(), executor, lambda: False)
+        gone = TaskCompiler(ClusterModel(model, executor, lambda: False), FIT.soc, CompileOptions())
         with pytest.raises(WorkerError, match="no worker of the cluster answers"):
             gone.run({"batch": 1})
         wait.set()
@@ -228,8 +226,6 @@ def test_a_cluster_judges_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     """Its answer is that of a worker, with the model's name here; a wrong one is a lost worker."""
     from qnnmem.errors import NoCompiler
     from qnnmem.htp import fit as judges
-    from qnnmem.htp.compile import CompileOptions
-    from qnnmem.htp.remote.cluster import ClusterModel
     from qnnmem.verbs.fit import WorkerJudge
 
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))

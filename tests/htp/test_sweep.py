@@ -20,23 +20,24 @@ from patience import patient
 
 from qnnmem.cache import ResultCache
 from qnnmem.errors import OutputError, Setting, UsageError, join_words
-from qnnmem.htp.compile import CompileOptions, HtpPrecision
+from qnnmem.htp.compile import CompileOptions, HtpPrecision, no_progress
 from qnnmem.htp.compile_cache import default_folder, model_digest, settings_of
 from qnnmem.htp.installed import INSTALL
 from qnnmem.htp.library import has_library
 from qnnmem.htp.sweep import (
     Axis,
     Identity,
-    LibraryCompiler,
     Question,
     Sweep,
     SweepOutcome,
     SweepPoint,
     SweepRow,
+    TaskCompiler,
     options_of,
     parse_axis,
     points_of,
 )
+from qnnmem.htp.worker import LocalModel, Worker
 from qnnmem.report.sweep import render_text
 from qnnmem.results.sweep import SweepState
 from qnnmem.targets.socs import find_soc
@@ -468,7 +469,8 @@ class TestRealLibrary:
     def test_want_of_memory_is_said(self, tmp_path: Path) -> None:
         """An address space too small for the library fails that compile and no other."""
         base = CompileOptions(memory_limit=450_000 << 10)
-        compiler = LibraryCompiler(conv(tmp_path / "conv.onnx"), SM8650, base)
+        model = LocalModel(conv(tmp_path / "conv.onnx"), Worker(warm=True), no_progress)
+        compiler = TaskCompiler(model, SM8650, base)
         with Sweep(lambda: compiler, ResultCache(tmp_path), IDENTITY) as run:
             rows = run.table(batches(1))
         assert rows[0].result.state == "failed"
@@ -488,14 +490,15 @@ class TestRealLibrary:
         assert None not in (small.pd_need, small.ram, small.ddr_read, small.host_ram)
 
 
-class SpoiltCompiler(LibraryCompiler):
+class SpoiltCompiler(TaskCompiler):
     """A compiler whose worker is harmed as soon as it compiles."""
 
     def __init__(
         self, path: Path, spoil: Callable[[SweepPoint, int], None], limit_s: float
     ) -> None:
         options = CompileOptions(time_limit_s=limit_s)
-        super().__init__(path, SM8650, options, progress=self._heard)
+        self.worker = Worker(warm=True)
+        super().__init__(LocalModel(path, self.worker, self._heard), SM8650, options)
         self.spoil = spoil
         self.now: SweepPoint = {}
 

@@ -6,7 +6,7 @@ import itertools
 import threading
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from enum import Enum
 from math import prod
@@ -37,12 +37,10 @@ from qnnmem.htp.compile import (
     check_options,
     no_progress,
 )
-from qnnmem.htp.compile.compiled import cluster_options
 from qnnmem.htp.compile_cache import from_builtins, key_of, to_builtins
 from qnnmem.htp.fit import Fit, fit_failure, fit_measured
 from qnnmem.htp.measure import MeasuredModel, measure
-from qnnmem.htp.remote.cluster import ClusterModel
-from qnnmem.htp.worker import Slots, Worker
+from qnnmem.htp.worker import Slots, TaskModel, Worker
 from qnnmem.provenance import Sourced
 from qnnmem.results.footprint import Bill
 from qnnmem.results.sweep import (
@@ -444,57 +442,55 @@ class Sweep:
             return SweepOutcome("failed", f"the compile could not be started: {exc}")
 
 
-# --- Compilers of points: the library of one worker, or a cluster ---------------------------------
+# --- A point as a task for a worker ---------------------------------------------------------------
 
 
 _STATES: Mapping[bool | None, SweepState] = {True: "fits", False: "over", None: "refused"}
 _BROKEN = ("crashed", "timeout", "memory")
 
 
-class LibraryCompiler:
-    """Compiles and loads each point; a crash or a hang of the library is also an outcome."""
+class TaskCompiler:
+    """Compiles and loads each point as a task; a crash or a hang of the library is an outcome."""
 
-    def __init__(
-        self,
-        path: Path,
-        soc: Soc,
-        base: CompileOptions,
-        *,
-        share: int = 1,
-        worker: Worker | None = None,
-        progress: Progress | None = None,
-    ) -> None:
-        """Use the given worker or start one; `share` parallel compilers divide its memory."""
-        self.worker = Worker(warm=True) if worker is None else worker
-        limit = base.memory_limit or self.worker.memory_limit // share
-        self._path, self._soc = path, soc
-        self._base, self._progress = replace(base, memory_limit=limit), progress
+    def __init__(self, model: TaskModel, soc: Soc, base: CompileOptions) -> None:
+        self._model, self._soc, self._base = model, soc, base
 
     def run(self, point: SweepPoint) -> SweepOutcome:
         """Return the outcome of a point after a compile and load."""
-        options = options_of(point, self._base)
-        try:
-            check_options(self._soc, options)
-        except UsageError as exc:  # e.g. more VTCM than the SoC has; the other rows continue
-            return SweepOutcome("refused", _error_words(exc))
-        try:
-            measured = measure(
-                *(self._path, self._soc, options),
-                worker=self.worker,
-                progress=self._progress,
-                try_cures=True,
-            )
-        except FreeDimensions:
-            raise
-        except OutOfTime as exc:  # another run may finish in time
-            return SweepOutcome("failed", _error_words(exc), timed_out=True)
-        except LoadError as exc:  # e.g. a size that the model cannot have
-            return SweepOutcome("refused", _error_words(exc))
-        return _failed(measured) if isinstance(measured, CompileFailure) else _compiled(measured)
+        arguments = (self._soc.name, self._base, dict(point))
+        return self._model.ask(SweepOutcome, compile_task, *arguments)
 
     def close(self) -> None:
-        """Stop the worker."""
-        self.worker.close()
+        """Close the model, which stops a local worker."""
+        self._model.close()
+
+
+def compile_task(
+    worker: Worker,
+    model: Path,
+    soc: str,
+    base: CompileOptions,
+    point: SweepPoint,
+    *,
+    progress: Progress | None = None,
+) -> SweepOutcome:
+    """Return the outcome of a point after a compile and load, here or on a worker of a cluster."""
+    target, options = find_soc(soc), options_of(point, base)
+    try:
+        check_options(target, options)
+    except UsageError as exc:  # e.g. more VTCM than the SoC has; the other rows continue
+        return SweepOutcome("refused", _error_words(exc))
+    try:
+        measured = measure(
+            *(model, target, options), worker=worker, progress=progress, try_cures=True
+        )
+    except FreeDimensions:
+        raise
+    except OutOfTime as exc:  # another run may finish in time
+        return SweepOutcome("failed", _error_words(exc), timed_out=True)
+    except LoadError as exc:  # e.g. a size that the model cannot have
+        return SweepOutcome("refused", _error_words(exc))
+    return _failed(measured) if isinstance(measured, CompileFailure) else _compiled(measured)
 
 
 def _error_words(exc: QnnMemError) -> Words:
@@ -556,33 +552,3 @@ def _with_bill(result: SweepOutcome, bill: Bill) -> SweepOutcome:
 
 def _bytes(part: Sourced | None) -> int | None:
     return None if part is None else part.value
-
-
-class ClusterCompiler:
-    """Compiles each point as one cluster task."""
-
-    def __init__(
-        self,
-        path: Path,
-        soc: Soc,
-        base: CompileOptions,
-        executor: Executor,
-        answers: Callable[[], bool],
-    ) -> None:
-        self._base, self._soc = cluster_options(base), soc
-        self._model = ClusterModel(path, executor, answers)
-
-    def run(self, point: SweepPoint) -> SweepOutcome:
-        """Return the outcome of a point from any worker of the cluster."""
-        arguments = (self._soc.name, self._base, dict(point))
-        return self._model.ask(SweepOutcome, compile_task, *arguments)
-
-    def close(self) -> None:
-        """Do nothing: the cluster belongs to the caller."""
-
-
-def compile_task(
-    worker: Worker, model: Path, soc: str, base: CompileOptions, point: SweepPoint
-) -> SweepOutcome:
-    """Return the outcome of a point; a worker of a cluster calls this."""
-    return LibraryCompiler(model, find_soc(soc), base, worker=worker).run(point)

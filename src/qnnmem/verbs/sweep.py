@@ -176,24 +176,33 @@ def _compilers(
     task: SweepTask, stack: ExitStack, call: VerbCall
 ) -> tuple[str, list[Callable[[], PointCompiler]]]:
     """Return the name of the library, and a compiler factory for each parallel compile."""
+    from dataclasses import replace
     from functools import partial
 
-    from qnnmem.htp.sweep import ClusterCompiler, LibraryCompiler, options_of, show
-    from qnnmem.htp.worker import Worker
+    from qnnmem.htp.compile import no_progress
+    from qnnmem.htp.compile.compiled import cluster_options
+    from qnnmem.htp.remote.cluster import ClusterModel
+    from qnnmem.htp.sweep import TaskCompiler, options_of, show
+    from qnnmem.htp.worker import LocalModel, Worker
     from qnnmem.verbs.compiler import cluster_library, libraries_of_workers, need_compiler
 
     path, soc, base, places = task.path, task.soc, task.base, task.places
     if places.cluster is not None:
         cluster = cluster_library(places.cluster, stack)
-        there = ClusterCompiler(path, soc, base, cluster.executor, cluster.answers)
-        return cluster.library, [lambda: there] * cluster.width
+        model = ClusterModel(path, cluster.executor, cluster.answers)
+        compiler = TaskCompiler(model, soc, cluster_options(base))
+        return cluster.library, [lambda: compiler] * cluster.width
     last = {one.name: one.values[-1] for one in task.axes if one.name != "vtcm_mb"}
     at = show(last) if last else ""
     first = need_compiler(path, (soc,), options_of(last, base), call, at)
 
-    def make(library: Library) -> LibraryCompiler:
+    def make(library: Library) -> TaskCompiler:
         worker = Worker.ready(library)
-        return LibraryCompiler(path, soc, base, share=places.jobs, worker=worker)
+        limit = (
+            base.memory_limit or worker.memory_limit // places.jobs
+        )  # parallel compiles share it
+        shared = replace(base, memory_limit=limit)
+        return TaskCompiler(LocalModel(path, worker, no_progress), soc, shared)
 
     found = libraries_of_workers(first, call.listener)
     return first.name, [partial(make, one) for one in found for _ in range(places.jobs)]
