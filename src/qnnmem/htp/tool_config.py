@@ -100,11 +100,7 @@ def read_htp_config(path: Path) -> HtpToolConfig:
         problem = "is the file of the HTP backend; pass the tool file whose "
         raise LoadError(path, f"{problem}backend_extensions.config_file_path points to it")
     _check_names(path, "the file", tool, _TOOL)
-    notes = [
-        f"{name} is for running the binary and has no effect here"
-        for name in _TOOL[1:]
-        if tool.get(name)
-    ]
+    notes = _running_notes(tool, _TOOL[1:])
     extensions = _object(path, tool, "backend_extensions")
     library, named = extensions.get("shared_library_path"), extensions.get("config_file_path")
     if isinstance(library, str) and "lpai" in library.lower():
@@ -156,11 +152,7 @@ def _soc(config: HtpToolConfig, notes: list[str]) -> tuple[Soc, int | None]:
 def _backend_file(path: Path, notes: list[str]) -> HtpToolConfig:
     content = _read(path)
     _check_names(path, "the file", content, _SECTIONS)
-    notes += [
-        f"{name} is for running the binary and has no effect here"
-        for name in _SECTIONS[3:]
-        if content.get(name)
-    ]
+    notes += _running_notes(content, _SECTIONS[3:])
     devices = list(_entries(path, content, "devices", notes))
     graphs = tuple(_graph(path, entry) for entry in _entries(path, content, "graphs", notes))
     for entry in _entries(path, content, "context", notes):
@@ -219,12 +211,14 @@ def _entries(
             if entry.get(key):
                 problem = f"{section}.{key} {quote(entry[key])} cannot be passed to the compiler"
                 raise LoadError(path, problem, cure="remove it")
-        notes += [
-            f"{section}.{key} is for running the binary and has no effect here"
-            for key in running
-            if entry.get(key)
-        ]
+        notes += _running_notes(entry, running, f"{section}.")
         yield entry
+
+
+def _running_notes(content: Mapping[str, Any], keys: Iterable[str], section: str = "") -> list[str]:
+    """Return a note for each key that only matters when the binary runs."""
+    words = "is for running the binary and has no effect here"
+    return [f"{section}{key} {words}" for key in keys if content.get(key)]
 
 
 def _check_names(path: Path, where: str, found: Mapping[str, Any], known: Iterable[str]) -> None:

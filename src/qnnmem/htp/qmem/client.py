@@ -494,11 +494,11 @@ class HtpComposedGraph(GraphDraft):
 
     def tensors(self) -> tuple[list[QnnTensor], list[QnnTensor]]:
         """Return inputs and outputs; the caller adds their memory for an execution."""
-        return self._finalized("QnnGraph_execute").tensors()
+        return self._finalized().tensors()
 
     def execute(self, inputs: Sequence[QnnTensor], outputs: Sequence[QnnTensor]) -> Inference:
         """Execute the graph (`QnnGraph_execute`); return how many bytes it reserved and copied."""
-        return self._finalized("QnnGraph_execute").execute(inputs, outputs)
+        return self._finalized().execute(inputs, outputs)
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -510,10 +510,10 @@ class HtpComposedGraph(GraphDraft):
         """Current bytes of internal memory for raw inputs and outputs."""
         return 0 if self._ready is None else self._ready.reserved
 
-    def _finalized(self, call: str) -> HtpClientGraph:
+    def _finalized(self) -> HtpClientGraph:
         if self._ready is None:
             why = f"graph {quote(self.name)} is not finalized"
-            self.context.refuse(_GRAPH_NOT_FINALIZED, why, call)
+            self.context.refuse(_GRAPH_NOT_FINALIZED, why, _EXECUTE)
         return self._ready
 
 
