@@ -464,7 +464,7 @@ def provoke(
     time_limit_s: float = TIME_LIMIT_S,
     progress: Progress | None = None,
 ) -> Provoked:
-    """Try to make the library fail; return the record, which also shows if it did not fail."""
+    """Try to make the library fail; return a record, even if the library did not fail."""
     recipe = _RECIPES[kind]
     with worker_or_new(worker) as used, tempfile.TemporaryDirectory(".qnnmem") as folder:
         say = progress or no_progress

@@ -40,10 +40,10 @@ _VERSION = struct.Struct("<III")
 _METADATA = struct.Struct("<II")
 _SCALE_OFFSET = 1  # kind of quantization, by its number in the union
 _DEFINED = 1
-# Kinds of models that may hold a context binary. Below: kinds that say nothing about a file that is
-# not a context binary.
+# Kinds of models that may hold a context binary.
 _MODELS = frozenset({"onnx", "epcontext"})
-_NOT_TELLING = frozenset({"htp", "binary"})
+# Kinds of files that are a context binary or of no known kind.
+_BINARIES = frozenset({"htp", "binary"})
 
 E = TypeVar("E", bound=IntEnum)
 
@@ -66,7 +66,7 @@ def binary_at(path: Path) -> Piece:
     whole, kind = Piece.whole(path, str(path)), kind_of_file(path)
     if kind.name == "dlc":
         raise NotCompiled(path, "is a DLC, which is not compiled")
-    if kind.name not in _MODELS | _NOT_TELLING:
+    if kind.name not in _MODELS | _BINARIES:
         raise wrong_kind(path, kind, "which is not a QNN context binary")
     is_model = path.suffix.lower() == ".onnx" or kind.name in _MODELS
     return find_context(whole) if is_model else whole

@@ -316,8 +316,7 @@ def _shard(case: LlmCase, part: LayerSpan) -> LlmShard:
         [rule.spill_range(graph, how) for graph in graphs],
     )
     compile_low, compile_high, low, high = [], [], 0, 0
-    # If several graphs share a context, each has a few KiB of private weights, which take a whole
-    # unit.
+    # Each of several graphs in a context has a few KiB of private weights, which take a whole unit.
     own, shared = (1, weights) if len(graphs) > 1 else (weights, 0)
     for graph, inputs, spill in zip(graphs, io, spills, strict=True):
         ddr, ops = rule.ddr_range(graph, how), rule.op_range(graph, how)

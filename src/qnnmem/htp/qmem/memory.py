@@ -158,8 +158,7 @@ class MemRegistry:
         self._alive = True
         self._siblings = [] if siblings is None else siblings
         self._siblings.append(self)
-        # Resource of each registered handle; of a deregistered handle, the line that deregistered
-        # it.
+        # The resource of each registered handle, and the line that freed each other handle.
         self._handles: HandleTable[MemHandle, Resource, str] = HandleTable(MAX_KEPT)
         self._reported: set[MemHandle] = set()  # reported as freed while registered
         self.findings = FindingLog()  # all refusals and reports, in order

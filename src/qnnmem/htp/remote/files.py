@@ -447,8 +447,7 @@ def with_paths(
     if isinstance(reply, CompileReply):
         binaries = [change(path) for path in reply.binaries]
         epcontext = None if reply.epcontext is None else change(reply.epcontext)
-        # A reply without a binary needs no EPContext model; a composed graph never has an EPContext
-        # model.
+        # A reply without a binary needs no EPContext model, and a composed graph never has one.
         if (epcontext is None) is not isinstance(request, ComposeRequest) and binaries and request:
             raise ValueError("a binary without its model")
         return msgspec.structs.replace(reply, binaries=binaries, epcontext=epcontext)
