@@ -38,12 +38,12 @@ from qnnmem.qnn.abi import (
     bind,
     first_provider,
 )
+from qnnmem.qnn.codes import code_of
 from qnnmem.qnn.enums import DataType, TensorMemType, TensorType
 from qnnmem.qnn.graph import CallFile, ComposedOp, ComposedTensor, GraphCalls
 from qnnmem.qnn.tensor import AXIS_SCALE_OFFSET, SCALE_OFFSET, Quantization
 from qnnmem.wire import read_frame
 
-_CODE = 0xFFFF
 _LEVELS = {"verbose": VERBOSE, "info": INFO, "error": ERROR}
 _OPTIMIZATION, _PRECISION, _VTCM_MB = 1, 2, 3  # options of a graph of HTP
 _FINALIZE_LEVEL = 3  # the kind of optimization that sets the level
@@ -102,12 +102,14 @@ def _compose_dlc(
     interface = first_provider(library, "QnnSystemInterface_getProviders", SystemInterface)
     calls = bind(interface.table, SYSTEM_CALLS)
     dlc, graphs, count = c_void_p(), c_void_p(), c_uint32()
-    code = _CODE & calls["dlc_create_from_file"](None, os.fsencode(model), byref(dlc))
+    code = code_of(calls["dlc_create_from_file"](None, os.fsencode(model), byref(dlc)))
     if code:
         raise Refused("read", f"systemDlcCreateFromFile returned {code}", code)
     # Keep the reader alive: it owns the constants of the graphs until they are finalized.
-    code = _CODE & calls["dlc_compose_graphs"](
-        *(dlc, None, 0, backend, context, table.interface, 1, byref(graphs), byref(count))
+    code = code_of(
+        calls["dlc_compose_graphs"](
+            *(dlc, None, 0, backend, context, table.interface, 1, byref(graphs), byref(count))
+        )
     )
     table.check()
     if code:
@@ -224,7 +226,7 @@ class ComposeTable:
         return int(handle)
 
     def _fine(self, handle: int, call: str, name: bytes | None, kind: bytes | None = None) -> bool:
-        code = int(handle) & _CODE
+        code = code_of(int(handle))
         if code:
             shown = (name or b"").decode("utf-8", "replace")[:200]
             of = "" if kind is None else f" ({kind.decode('utf-8', 'replace')[:100]})"
@@ -261,22 +263,22 @@ class LibraryCalls:
         for graph in file.graphs:
             self._tensors.clear()
             name = graph.name.encode()
-            code = self._calls["graph_create"](self._context, name, None, byref(self._graph))
-            if code & _CODE or not self._make_graph(graph):
+            handle = self._calls["graph_create"](self._context, name, None, byref(self._graph))
+            if code_of(handle) or not self._make_graph(graph):
                 return
 
     def _make_graph(self, graph: GraphCalls) -> bool:
         for call in graph.calls:
-            code = self._create(call) if isinstance(call, ComposedTensor) else self._add(call)
-            if code & _CODE:
+            handle = self._create(call) if isinstance(call, ComposedTensor) else self._add(call)
+            if code_of(handle):
                 return False
         return True
 
     def _create(self, call: ComposedTensor) -> int:
         tensor = self._tensor(call)
-        code = int(self._calls["tensor_create_graph_tensor"](self._graph, byref(tensor)))
+        handle = int(self._calls["tensor_create_graph_tensor"](self._graph, byref(tensor)))
         self._tensors[call.id] = tensor
-        return code
+        return handle
 
     def _add(self, call: ComposedOp) -> int:
         params = (CParam * (len(call.scalars) + len(call.arrays)))()

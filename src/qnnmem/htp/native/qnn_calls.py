@@ -44,11 +44,11 @@ from qnnmem.qnn.abi import (
     bind,
     first_provider,
 )
+from qnnmem.qnn.codes import code_of
 
 ERROR, INFO, VERBOSE = 1, 3, 4
 _LETTER = {1: "E", 2: "W", 3: "I", 4: "V", 5: "D"}
 _LINE_BYTES = 8192
-_CODE = 0xFFFF
 
 
 def versions(folder: Path) -> VersionsReply:
@@ -77,8 +77,10 @@ def load(folder: Path, request: LoadRequest) -> LoadReply:
             say(f"loading binary {number}")
             address, size = kept.enter_context(file_view(path))
             context = c_void_p()
-            code = _CODE & calls["context_create_from_binary"](
-                backend, device, None, address, size, byref(context), None
+            code = code_of(
+                calls["context_create_from_binary"](
+                    backend, device, None, address, size, byref(context), None
+                )
             )
             codes.append(code)
             if code == 0:
@@ -131,7 +133,7 @@ def _interface(folder: Path) -> Any:
 
 def check(handle: int, call: str, stage: str = "load", library: str = "libQnnHtp") -> None:
     """Raise Refused if a call returned an error code."""
-    code = handle & _CODE
+    code = code_of(handle)
     if code:
         raise Refused(stage, f"{library} returned code {code} from {call}", code)
 
@@ -255,8 +257,10 @@ class _Client:
         address, size = self._kept.enter_context(file_view(path))
         info = self._kept.enter_context(opened_info(folder, address, size))
         context = c_void_p()
-        code = _CODE & self._calls["context_create_from_binary"](
-            backend, device, None, address, size, byref(context), None
+        code = code_of(
+            self._calls["context_create_from_binary"](
+                backend, device, None, address, size, byref(context), None
+            )
         )
         if code:
             raise Refused("load", f"libQnnHtp does not load the binary (code {code})", code)
@@ -267,7 +271,7 @@ class _Client:
 
     def _free(self, number: int) -> int:
         self._freed.add(number)
-        return int(_CODE & self._calls["context_free"](self._contexts[number], None))
+        return code_of(self._calls["context_free"](self._contexts[number], None))
 
     def _allocate(self, call: AllocateCall) -> int:
         fd = os.memfd_create("qnnmem", os.MFD_CLOEXEC)
@@ -286,21 +290,21 @@ class _Client:
         self._held += [shape, custom, described]
         handle = c_void_p()
         context = self._contexts[call.context]
-        code = _CODE & self._calls["mem_register"](context, byref(described), 1, byref(handle))
+        code = code_of(self._calls["mem_register"](context, byref(described), 1, byref(handle)))
         self._handles[call.name] = handle.value or 0
         return int(code)
 
     def _deregister(self, call: DeregisterCall) -> int:
         handles = (c_uint64 * 1)(self._handle(call.handle))
-        return int(_CODE & self._calls["mem_deregister"](byref(handles), 1))
+        return code_of(self._calls["mem_deregister"](byref(handles), 1))
 
     def _handle(self, handle: str | int) -> int:
         return self._handles[handle] if isinstance(handle, str) else handle
 
     def _retrieve(self, number: int, name: str) -> int:
         graph = c_void_p()
-        code = _CODE & self._calls["graph_retrieve"](
-            self._contexts[number], name.encode(), byref(graph)
+        code = code_of(
+            self._calls["graph_retrieve"](self._contexts[number], name.encode(), byref(graph))
         )
         self._retrieved[number, name] = graph
         return int(code)
@@ -316,7 +320,7 @@ class _Client:
         code = self._calls["graph_execute"](
             graph, byref(inputs), len(inputs), byref(outputs), len(outputs), None, None
         )
-        return int(_CODE & code)
+        return code_of(code)
 
     def _tensors(self, listed: Any, count: int, memory: Mapping[int, CallTensor]) -> Any:
         """Return the tensors that a call passes: the binary's, with the call's memory."""

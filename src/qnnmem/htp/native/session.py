@@ -37,6 +37,7 @@ from qnnmem.loader.dlc.recorder import (
     FunctionTable,
 )
 from qnnmem.qnn.abi import BackendInterface, first_provider
+from qnnmem.qnn.codes import code_of
 from qnnmem.quiet_onnxruntime import import_onnxruntime
 
 if TYPE_CHECKING:
@@ -231,7 +232,6 @@ def assignment(session: Any) -> tuple[list[Node], int]:
 # and assign tensor ids. Only the last function, which compiles, is not called.
 
 
-_ERROR = 0xFFFF
 _FINALIZE = (19, (c_void_p, c_void_p, c_void_p))
 
 
@@ -282,7 +282,7 @@ class Listener:
 
         def call(*arguments: Any) -> int:
             code = int(real[place](*arguments))
-            if not code & _ERROR:
+            if not code_of(code):
                 note(*arguments)
             return code
 
