@@ -82,7 +82,7 @@ def checked(header: dict[str, Any]) -> RequestOutcome | None:
     class Pipe:
         command = ("far",)
 
-        def nonsense(self) -> WorkerError:
+        def invalid_answer(self) -> WorkerError:
             return WorkerError("invalid_answer")
 
     answer = near._Answer.__new__(near._Answer)
@@ -136,9 +136,9 @@ def test_no_field_of_a_hello_is_trusted(key: str, value: Any) -> None:
     """A limit that is none would end every request at once, or never."""
     connection = Connection.__new__(Connection)
     connection.command, connection._why = ("far",), ""
-    lost = WorkerError("invalid_answer")
+    lost = WorkerError("an invalid answer")
     connection.invalid_answer = lambda: lost  # type: ignore[method-assign, assignment, return-value]
-    with pytest.raises(WorkerError, match="invalid_answer"):
+    with pytest.raises(WorkerError, match="an invalid answer"):
         connection._hello(json.dumps({**HELLO, key: value}).encode())
 
 
