@@ -16,7 +16,7 @@ diff = command_line.verb("diff")
 
 
 def test_growth_is_exit_code_1_and_its_opposite_0() -> None:
-    """`diff` compares two plans: growth gives exit code 1, shrinkage with 0."""
+    """`diff` compares two plans: growth gives exit code 1, shrinkage 0."""
     worse, better = diff(SMALL, LARGE), diff(LARGE, SMALL)
     assert command_line.exit_code(worse) == 1
     assert worse.stdout.startswith("worse: scratch 15,232 bytes more")

@@ -44,7 +44,7 @@ def test_title_lines_and_body_are_searched(words: tuple[str, ...], entry: str) -
 
 
 def test_most_entries_are_found_by_their_own_line() -> None:
-    """For 80 % of sampled entries, a search for the first typical line returns the entry."""
+    """For at least 80 % of sampled entries, a search for the first typical line finds the entry."""
     entries = read_folder(BUILT_IN)[1]
     asked = [one for one in entries if typical_lines(one)][::12]
     hits = sum(

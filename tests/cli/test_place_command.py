@@ -80,7 +80,7 @@ def test_a_file_without_sizes_cannot_be_placed(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("words", [["--verify", "--budget", "1G"], ["--soc", "nonsense"]])
 def test_wrong_words_are_refused(tmp_path: Path, words: list[str]) -> None:
-    """`--verify` with --budget and an unknown SoC are refused."""
+    """`--verify` together with --budget is refused, and so is an unknown SoC."""
     assert isinstance(run(binary(tmp_path, "a.bin", 1), *words).exception, UsageError)
 
 

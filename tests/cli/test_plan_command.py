@@ -96,7 +96,7 @@ def test_bits_shrink_floats_only(tmp_path: Path) -> None:
     ],
 )
 def test_a_budget_decides_the_exit_code(option: str, code: int, first: str, tmp_path: Path) -> None:
-    """A pool within its budget gives exit code 0, a pool over its budget with 1."""
+    """A pool within its budget gives exit code 0, a pool over its budget 1."""
     result = run(model(tmp_path), "--budget", option)
     assert exit_code(result) == code
     assert result.stdout.startswith(first)

@@ -73,7 +73,7 @@ def test_the_own_program_of_the_sdk_wins(tmp_path: Path) -> None:
 @pytest.mark.htp
 @NEEDS_LIBRARY
 def test_net_run_runs_a_context_binary_of_htp(tmp_path: Path) -> None:
-    """The real library runs the binary; raw and memhandle agree, and the first run is separate."""
+    """The real library runs the binary; raw and memhandle agree; the first run is timed apart."""
     binary = ROOT / "examples" / "small_htp.bin"
     values = np.linspace(-1, 1, 256, dtype="<f4")
     (tmp_path / "x.raw").write_bytes(values.tobytes())

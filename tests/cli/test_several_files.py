@@ -230,7 +230,7 @@ def test_a_folder_says_what_it_left_out(lists: Path) -> None:
 
 
 def test_a_pattern_gives_a_table_whatever_it_finds(lists: Path) -> None:
-    """A pattern or a folder gives the result of several files, even with one match."""
+    """A pattern or a folder gives the result form of several files, even for one match."""
     for word in ("models/a*", "models/below"):
         values = json.loads(run("plan", word, "--format", "json").stdout)
         assert (values["schema"], len(values["plans"])) == ("qnnmem.plans/1", 1)

@@ -96,7 +96,7 @@ def test_every_verb_answers_its_own_mistakes(words: str) -> None:
 
 
 def test_every_choice_is_named_when_it_is_wrong() -> None:
-    """An invalid choice is refused with all valid choices, for every verb."""
+    """An invalid choice is refused with a list of all valid choices, for every verb."""
     for words, command in VERBS.items():
         for option in command.params:
             choices = getattr(option.type, "choices", ())

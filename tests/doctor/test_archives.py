@@ -549,7 +549,7 @@ def overlapping(count: int) -> bytes:
 
 
 def test_so_many_bytes_and_no_more(here: Path) -> None:
-    """An archive that unpacks to more than the limit is refused, however small it is."""
+    """An archive that unpacks to more than the limit is refused, however small the file is."""
     for form, limit in (("a.zip", 100), ("a.tar.gz", 2000)):
         (here / form).write_bytes(FORMS[form](LOGS))
         with bounded(tar, "MAX_UNPACKED", limit):

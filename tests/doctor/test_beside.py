@@ -27,7 +27,7 @@ FORMS = ("{}", "Error code: {}", "Error code {}", "err={}", "({})")
 
 @pytest.mark.parametrize(("name", "code"), list(product(NAMES, CODES)))
 def test_founding_names_with_a_code(name: str, code: str) -> None:
-    """A founding name with the code 1002, in any spelling and place, is memory at its stage."""
+    """A founding call with code 1002, in any spelling, is a memory incident at its stage."""
     for word, form, between in product(("failed", "returned error"), FORMS, (" ", "\n")):
         text = f"{name} {word}{between}{form.format(code)}\n"
         found = incidents(text.encode(), built_in())
@@ -45,7 +45,7 @@ def test_founding_names_with_a_code(name: str, code: str) -> None:
     ],
 )
 def test_code_at_end(text: bytes, code: int | None) -> None:
-    """A known code in the position of a code is read from the end of a line."""
+    """A known code at the end of a line is read; a duration or a line number is not."""
     assert code_at_end(text) == code
 
 
@@ -97,7 +97,7 @@ def test_lpai_in_words(text: str, entry: str, numbers: dict[str, int]) -> None:
 
 
 def test_a_mapping_names_no_cause_for_sure() -> None:
-    """A failed mapping of 2 GB decides the cause; 800 MB gives it with low confidence."""
+    """A failed mapping of 2 GB decides the cause; at 800 MB the cause has low confidence."""
     line = "<E> fastrpc memory map for fd: 9 with length: {} failed with error: 0x1\n"
     said = [
         (one.verdict, one.confidence)

@@ -118,7 +118,7 @@ def test_a_byte_is_looked_at_a_few_times_for_a_template(
 
 
 def test_lines_around_the_length_of_a_long_one(knowledge: Knowledge, work: Work) -> None:
-    """Lines just below and above the limit of a long line cost about the same."""
+    """Lines just below and above the length limit differ in cost by at most a factor of four."""
     halves = " ".join(half(text) for text in knowledge.texts)
     costs = [
         work.of(knowledge, (halves[: length - 1] + "\n").encode() * 12) / length

@@ -816,7 +816,7 @@ def test_an_old_adb_has_one_stream_and_no_exit_code(
 def test_a_device_that_cannot_be_looked_at(
     devices_: str, host: str, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """An unusable device gives exit code 2 and an action; beside a log it is only a note."""
+    """An unusable device gives exit code 2 and an action, or beside a log only a note."""
     adb(tmp_path, monkeypatch, devices_)
     if "sleep" in devices_:
         monkeypatch.setattr(devices, "CALL_S", 0.3)
@@ -864,7 +864,7 @@ def test_a_device_that_is_gone_meanwhile(
 def test_a_device_that_hangs_ends_with_the_time(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A hanging device ends with the time limits per call and in total."""
+    """The checks of a hanging device end at the time limits per call and in total."""
     monkeypatch.setattr(looking, "CALL_S", patient(0.2))
     monkeypatch.setattr(devices, "TOTAL_S", 3.0 * patient(0.2))
     adb(tmp_path, monkeypatch, ONE, 'case "$*" in uname*) echo Linux 1 x;; *) sleep 600;; esac')

@@ -188,7 +188,7 @@ def test_a_value_of_another_shape_is_refused(field: int) -> None:
     ids=range(17),
 )
 def test_a_file_of_another_shape_is_refused(data: bytes) -> None:
-    """A file of another form is refused as Markdown and never crashes as TOML."""
+    """A malformed file is refused as Markdown and does not crash the TOML reader."""
     assert not tried(data, "x.md")
     tried(data, "x.toml")
 

@@ -63,7 +63,7 @@ def test_codes_of_fastrpc_are_shown_as_people_know_them(tmp_path: Path) -> None:
 
 
 def test_a_crash_of_the_modem_is_not_surely_one_of_the_dsp() -> None:
-    """A modem crash gets no confident DSP verdict; a cDSP crash gets its entry."""
+    """A modem crash gets no confident DSP verdict; a cDSP crash gets the DSP crash entry."""
     modem = (
         "qcom_q6v5_mss 4080000.remoteproc: fatal error received: lte.c:1804\n"
         "remoteproc remoteproc0: crash detected in modem: type fatal error\n"

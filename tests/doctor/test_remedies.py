@@ -152,7 +152,7 @@ def test_a_model_that_a_verb_cannot_read_is_not_recommended_to_it() -> None:
     ("limit", "first"), [(2097152, "name the target SoC"), (3670016, "cut the model")]
 )
 def test_the_numbers_order_the_remedies(limit: int, first: str, tmp_path: Path) -> None:
-    """A limit of 2 GiB suggests to name the SoC first; another limit does not."""
+    """With a limit of 2 GiB the first remedy is to name the SoC, otherwise to cut the model."""
     text = doctor_on(tmp_path, LIMIT.format(limit + 84, limit))
     assert f"\n  1. {first}" in text
     assert ("name the target SoC" in text) == (limit == 2097152)

@@ -337,7 +337,7 @@ def test_json_is_written_piece_by_piece() -> None:
     ],
 )
 def test_an_incident_comes_back_from_its_json(changes: dict[str, Any]) -> None:
-    """An incident survives its JSON form; absent fields stay absent."""
+    """An incident read back from its JSON is equal; absent fields stay absent."""
     one = incident(**changes)
     text = to_json(one)
     assert text.isascii()

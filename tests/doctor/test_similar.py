@@ -1,4 +1,4 @@
-"""Lines without a matching entry, ranked by similar entries."""
+"""Entries ranked by their similarity to a line that no entry matches."""
 
 from __future__ import annotations
 

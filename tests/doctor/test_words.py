@@ -20,7 +20,7 @@ def test_a_rule_holds_in_its_examples(rule: words.WordRule) -> None:
 
 
 def test_texts_are_in_small_letters() -> None:
-    """The texts are unique and in lower case, like the searched lines."""
+    """The rules' texts are unique and in lower case, as lines are searched in lower case."""
     for texts in (OURS, NAMES, FAILING):
         assert all(text == text.lower() for text in texts)
         assert len(set(texts)) == len(texts)

@@ -130,7 +130,7 @@ def test_what_is_no_baseline_in_a_commit_is_left_out(project: Path) -> None:
 def test_without_a_repository_or_a_baseline_it_is_said(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Without a repository, --history gives exit code 3; without a baseline, with 2."""
+    """Without a repository, --history gives exit code 3; without a baseline, 2."""
     folder = make_project(tmp_path / "project")
     monkeypatch.chdir(folder)
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tmp_path))

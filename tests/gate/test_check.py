@@ -43,7 +43,7 @@ def values(*words: str) -> dict[str, Any]:
 
 
 def test_from_the_first_run_to_an_accepted_baseline(project: Path) -> None:
-    """First run, baseline, failing regression and acceptance follow each other as documented."""
+    """A first run passes, a regression against its baseline fails, and accepting it passes."""
     first = check()
     assert command_line.exit_code(first) == 0
     assert first.stdout.startswith("fits: 3 of 3 models\n")
@@ -320,7 +320,7 @@ def test_a_model_that_leaves_the_baseline_is_named(project: Path) -> None:
 
 
 def test_two_results_for_one_file_are_refused_before_the_work(project: Path) -> None:
-    """The same file for two results is refused before any work."""
+    """One output file for two results is refused before any work."""
     for words in (("--also", "a.xml", "--also", "a.xml"), ("-o", "a.xml", "--also", "a.xml")):
         done = check(*words)
         assert command_line.exit_code(done) == 2
@@ -347,7 +347,7 @@ def test_a_broken_budget_is_followed_by_what_says_more_not_by_a_new_baseline(pro
 
 
 def test_socs_of_a_dlc_are_refused_with_the_line_to_write(project: Path) -> None:
-    """SoCs for a DLC without target are refused with the line to write."""
+    """A DLC entry with `socs` but no target is refused with the line to add."""
     table = '[[model]]\npath = "models/{}"\nsocs = ["SM8650"]\n'
     with zipfile.ZipFile(project / "models" / "image.dlc", "w") as archive:
         archive.writestr("dlc.metadata", "")

@@ -263,13 +263,13 @@ def test_a_plan_and_a_finished_binary_count_other_things() -> None:
 
 
 def test_a_plan_as_qnn_is_told_from_one_of_the_file() -> None:
-    """A plan as QNN and a plan of the file differ by a noted setting."""
+    """A plan of QNN's graph against a plan of the file's graph is compared with a note."""
     text = report.render_text(compare_results(plan(), plan(90, **{"as": "qnn"})))
     assert "note: graph differs: as in the file, now as qnn" in text
 
 
 def test_a_need_that_a_fit_only_bounds_is_no_reason_to_fail() -> None:
-    """An exact number against a bound of a fit is not worse."""
+    """A fit's upper bound above a bill's exact number does not count as worse."""
     old, new = bill(1000, 1000), fit("fits", pd=1002)
     new["socs"][0]["checks"][0]["need_low"] = number(4)
     assert not compare_results(old, new).worse

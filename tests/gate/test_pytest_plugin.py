@@ -21,7 +21,7 @@ def run(pytester: pytest.Pytester, lines: str, *words: str) -> pytest.RunResult:
 
 
 def test_a_mark_fails_a_test_whose_model_is_over_its_budget(pytester: pytest.Pytester) -> None:
-    """The mark fails a test over its budget before the test body runs, with the blockers."""
+    """The mark fails a test over its budget before its body runs, with pool and bytes."""
     done = run(
         pytester,
         """

@@ -80,7 +80,7 @@ def test_a_new_field_is_a_control_of_the_workbench() -> None:
 
 
 def test_every_option_of_a_plan_is_everywhere() -> None:
-    """Every plan option is on the command line, in the reference, in budget files and workbench."""
+    """The command line, the reference, budget files and the workbench have every plan option."""
     page = (ROOT / "docs/reference/commands/plan.md").read_text("utf-8")
     budgets = (ROOT / "docs/reference/commands/check.md").read_text("utf-8")
     known = {word for one in qnnmem.commands["plan"].params for word in one.opts}

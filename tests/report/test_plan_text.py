@@ -65,7 +65,7 @@ def test_a_budget_that_holds_is_the_first_line() -> None:
 
 
 def test_a_budget_that_breaks_says_by_how_much_and_who() -> None:
-    """With an exceeded budget, the first line states the excess and the text names blockers."""
+    """With an exceeded budget, the first line states the excess; the text names the buffers."""
     text = show(chain("x", "a", "y"), {Pool.SCRATCH: Bytes(895)})
     assert text.splitlines()[0] == (
         "does not fit: scratch needs at least 896 bytes, 1 more than 895, "

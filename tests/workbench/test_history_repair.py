@@ -43,7 +43,7 @@ def kept(path: Path) -> tuple[set[str], str]:
 
 
 def change(query: str) -> Damage:
-    """Return damage by an SQL statement."""
+    """Return a function that damages a history by an SQL statement."""
 
     def damage(path: Path) -> None:
         with closing(sqlite3.connect(path, isolation_level=None)) as base:
@@ -53,7 +53,7 @@ def change(query: str) -> Damage:
 
 
 def overwrite(at: float, what: bytes) -> Damage:
-    """Return damage by overwritten bytes at a part of the file."""
+    """Return a function that damages a history by overwriting bytes at this fraction."""
 
     def damage(path: Path) -> None:
         content = bytearray(path.read_bytes())

@@ -23,7 +23,7 @@ def some() -> list[HostileCase]:
 def test_hostile_uploads_are_refused_in_a_sentence_and_leave_nothing(
     served: Served, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Hostile uploads are refused without faults, files or leftovers."""
+    """Every hostile upload gets a 4xx answer and leaves no file."""
     monkeypatch.setattr(intake, "IDLE_S", 0.5)
     with ThreadPoolExecutor(8) as pool:
         answers = list(pool.map(lambda case: send(case, served.port), some()))

@@ -182,7 +182,7 @@ def test_ten_thousand_boxes_in_a_narrow_window(served: Served, open_page: OpensP
 
 
 def test_what_is_refused_is_said_on_the_page(served: Served, open_page: OpensPages) -> None:
-    """A setting that does not fit shows the verdict on the page, without an error."""
+    """A budget that the plan exceeds shows the verdict `does not fit`, without an error."""
     page = open_page(served.address)
     drop(page, "few.csv", b"id,lower,upper,size\na,0,2,640\n")
     page.wait_for_function(f"() => {SCRATCH} === 640")

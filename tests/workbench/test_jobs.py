@@ -121,7 +121,7 @@ def test_a_result_from_elsewhere_goes_into_the_history(served: Served) -> None:
 
 
 def test_a_trace_of_a_program_is_read_as_it_is(served: Served) -> None:
-    """A raw trace is read like `watch --read`."""
+    """An uploaded raw trace gives the result of `watch --read`; a broken trace is refused."""
     head = {"schema": "qnnmem.trace/1", "tool": "t", "command": ["./app"]}
     library = {"event": "library", "process": 1, "time": 1, "slot": 0, "backend": 6, "name": "HTP"}
     library |= {"api": "2.1.0", "version": "1.0.0", "path": "lib.so"}
@@ -263,7 +263,7 @@ def test_what_a_file_says_of_its_size_pushes_no_other_out(
 
 
 def test_a_job_that_waits_or_runs_can_be_cancelled(served: Served) -> None:
-    """A job can be cancelled, once."""
+    """A running job can be cancelled; a second cancellation has no effect."""
     file = served.drop("slow.log", b"QNN <E> failed\n" * 200_000)
     job = file.values["job"]["id"]
     assert served.ask("DELETE", f"/api/jobs/{job}").values == {"cancelled": True}

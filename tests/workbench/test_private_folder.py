@@ -129,7 +129,7 @@ def test_a_part_that_leads_elsewhere_is_refused(tmp_path: Path, part: str) -> No
 
 
 def test_a_link_to_a_folder_is_refused(tmp_path: Path) -> None:
-    """A link to a folder and a file are refused as data folder."""
+    """A link to a folder, or a file, is refused as the data folder."""
     (tmp_path / "real").mkdir(mode=0o755)
     (tmp_path / "data").symlink_to(tmp_path / "real")
     (tmp_path / "file").write_text("mine")

@@ -260,7 +260,7 @@ def test_texts_in_each_other_are_found_in_every_line(tmp_path: Path, knowledge: 
 def anchors_behind_prefilters(
     knowledge: Knowledge, text: bytes, engine: SearchEngine
 ) -> list[tuple[int, int, int]]:
-    """Return the templates an engine leads to, with anchor and prefilter in one line."""
+    """Return each template whose anchor the engine finds in a line with its prefilter."""
     found = []
     for end, anchor in engine.scan(text, 0, len(text)):
         line = text[text.rfind(b"\n", 0, end - 1) + 1 :].split(b"\n")[0].lower()
