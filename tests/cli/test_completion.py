@@ -13,7 +13,7 @@ import pytest
 from click.shell_completion import get_completion_class
 from command_line import run
 
-from qnnmem.cli import completion  # noqa: F401 - click learns of its classes
+from qnnmem.cli import completion  # noqa: F401 - registers with click
 from qnnmem.cli.verbs import qnnmem
 from qnnmem.targets.socs import socs
 

@@ -229,7 +229,7 @@ def test_what_comes_on_standard_input_is_looked_at(content: bytes, code: int, wo
 def test_noise_is_no_text() -> None:
     """Random bytes are never taken for a log."""
     for seed in range(300):
-        noise = random.Random(seed).randbytes(256 + 13 * seed)  # noqa: S311 - any noise will do
+        noise = random.Random(seed).randbytes(256 + 13 * seed)  # noqa: S311 - reproducible noise
         assert "doctor" not in kind_of_bytes(noise).verbs, seed
 
 

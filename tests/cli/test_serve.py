@@ -19,7 +19,7 @@ run = verb("serve", "--no-browser")
 
 def test_beyond_this_machine_it_needs_a_token(tmp_path: Path) -> None:
     """A public address needs a token of at least 16 characters."""
-    done = run("--host", "0.0.0.0", "--data", tmp_path)  # noqa: S104  to be refused
+    done = run("--host", "0.0.0.0", "--data", tmp_path)  # noqa: S104 - refused below
     assert exit_code(done) == 2
     assert "add --token" in sentence(done)
     short = run("--host", "0.0.0.0", "--token", "short", "--data", tmp_path)  # noqa: S104

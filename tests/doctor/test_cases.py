@@ -12,7 +12,7 @@ from qnnmem.doctor.kb.knowledge import Knowledge, built_in
 ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "tools"))
 
-import doctor_cases  # noqa: E402 - a tool, found by the line above
+import doctor_cases  # noqa: E402 - in the path set above
 from doctor_cases import Case, embedded, grade, incidents, plainly  # noqa: E402
 from doctor_log import STYLES  # noqa: E402
 from left_out import Base  # noqa: E402

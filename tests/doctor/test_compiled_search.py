@@ -53,7 +53,7 @@ def ends(data: bytes, texts: dict[bytes, int]) -> list[tuple[int, int]]:
 @pytest.mark.parametrize("seed", range(40))
 def test_every_text_is_found_wherever_it_lies(engine: CompiledEngine, seed: int) -> None:
     """Every text of three or more bytes is found at any position of the data."""
-    draw = random.Random(seed)  # noqa: S311 - a seed, not a secret
+    draw = random.Random(seed)  # noqa: S311 - reproducible, not secret
     letters = draw.choice([b"ab", b"aAbB ", b"a1B2 ", b"ab\n", b"\0\xff@`[{", bytes(range(256))])
 
     def some(longest: int) -> bytes:
@@ -81,7 +81,7 @@ def base(*texts: str) -> Knowledge:
 @pytest.mark.parametrize("seed", range(20))
 def test_lines_are_those_that_may_match_or_fail(seed: int) -> None:
     """The engine reports each failing or matching line once, with its place and number."""
-    draw = random.Random(seed)  # noqa: S311 - a seed, not a secret
+    draw = random.Random(seed)  # noqa: S311 - reproducible, not secret
     known = base("widget broke for {name} (at|near) {n:int} o'clock", "the gadget is bust")
     engine = engine_named(known, "compiled")
     words = [
@@ -265,7 +265,7 @@ def test_without_a_compiler_another_engine_reads(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize("seed", range(30))
 def test_split_messages_are_found_as_in_the_plain_way(seed: int) -> None:
     """Messages split anywhere are found as by the plain search."""
-    draw = random.Random(seed)  # noqa: S311 - a seed, not a secret
+    draw = random.Random(seed)  # noqa: S311 - reproducible, not secret
     known = base(
         "the widget of the gadget broke down for {name} at (noon|midnight) in {t}, code {c:code}",
         "gadget is bust{*}reason unsupported thing",

@@ -434,7 +434,7 @@ def test_a_desk_with_the_libraries_has_no_problem() -> None:
         (MEMINFO.format(total=8 << 20, free=200 << 10), PROBLEM),
         (MEMINFO.format(total=64 << 20, free=5 << 20), PROBLEM),
         (MEMINFO.format(total=8 << 20, free=2 << 20), GOOD),
-        ("MemTotal: 1000 kB\nMemFree: 900 kB\n", PROBLEM),  # less than the minimum in total
+        ("MemTotal: 1000 kB\nMemFree: 900 kB\n", PROBLEM),  # total below the minimum
         ("", NOT_KNOWN),
         ("MemTotal: lots\n", NOT_KNOWN),
         ("MemTotal: 10 kB\nMemAvailable: 99 kB\n", NOT_KNOWN),
@@ -622,7 +622,7 @@ def damaged(random: Random, text: str) -> str:
 def test_no_answer_of_a_device_breaks_a_check(machine: Machine) -> None:
     """Random damage to files and commands gives a valid, printable report or one sentence."""
     for seed in range(60):
-        random = Random(seed)  # noqa: S311  not for secrets
+        random = Random(seed)  # noqa: S311 - reproducible, not secret
         files = {path: damaged(random, text) for path, text in machine.files.items()}
         files["/sys/fs/cgroup/a/memory.max"] = damaged(random, "1000")
         said = {name: damaged(random, text) for name, text in machine.commands.items()}

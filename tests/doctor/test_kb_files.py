@@ -201,7 +201,7 @@ def test_files_of_windows_are_read() -> None:
 
 def test_mutated_notes_are_read_or_refused() -> None:
     """Randomly damaged notes are read or refused with one sentence."""
-    rng = random.Random(11)  # noqa: S311 - not a secret
+    rng = random.Random(11)  # noqa: S311 - reproducible, not secret
     for number in range(400):
         data = bytearray((ENTRY if number % 2 else NOTE).encode())
         for _ in range(rng.randint(1, 5)):
@@ -224,7 +224,7 @@ def test_a_long_typical_line_is_cut_between_characters() -> None:
 
 def test_choosing_prefilters_is_linear_in_the_notes(monkeypatch: pytest.MonkeyPatch) -> None:
     """The choice of prefilters takes linear work for unlike lines, counted in steps."""
-    rng = random.Random(3)  # noqa: S311 - not a secret
+    rng = random.Random(3)  # noqa: S311 - reproducible, not secret
     steps = 0
 
     def counted(heap: list[tuple[float, str]], item: tuple[float, str]) -> tuple[float, str]:

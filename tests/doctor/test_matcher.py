@@ -59,7 +59,7 @@ def alike(groups: Iterable[bytes]) -> list[bytes]:
 
 def test_answers_are_those_of_a_backtracking_engine() -> None:
     """The matcher agrees with `re` for every template, on matching and nearly matching lines."""
-    rng, found = random.Random(7), 0  # noqa: S311 - repeatable on purpose
+    rng, found = random.Random(7), 0  # noqa: S311 - reproducible, not secret
     for text in built_in().texts:
         if "{" not in text and "|" not in text:
             continue

@@ -62,7 +62,7 @@ def test_devices_of_others_that_are_busy_are_asked_about_once(knowledge: Knowled
 
 def test_what_was_seen_before_changes_nothing(knowledge: Knowledge) -> None:
     """A line gives the same hits after other lines of its shape as alone."""
-    draw = random.Random(5)  # noqa: S311 - a seed, not a secret
+    draw = random.Random(5)  # noqa: S311 - reproducible, not secret
     stored = [line for case in cases() for line in case.lines]
     stored += [line for good in healthy() for line in good.lines]
     engine = choose_engine(knowledge, 0, "plain")

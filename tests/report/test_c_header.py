@@ -177,7 +177,7 @@ def test_ten_thousand_names_that_look_alike(tmp_path: Path) -> None:
 
 def test_names_are_valid_unique_and_short_enough() -> None:
     """C names are valid, unique, not reserved and at most as long as asked."""
-    dice = random.Random(7)  # noqa: S311 - no secret
+    dice = random.Random(7)  # noqa: S311 - reproducible, not secret
     alphabet = "aA_b-/:0é*\\?"
     for room in (8, 20, 40):
         given = ["".join(dice.choices(alphabet, k=dice.randrange(60))) for _ in range(500)]

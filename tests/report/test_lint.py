@@ -20,7 +20,7 @@ def finding(severity: Severity = Severity.ERROR, **changes: object) -> ConfigFin
     """Return a finding."""
     values: dict[str, object] = {"file": "a.conf", "line": 3, "column": 5, "key": "x.fps"}
     values |= {"check": "some-check", "sentence": "it is odd", "cure": "write 1", **changes}
-    return ConfigFinding(severity=severity, **values)  # type: ignore[arg-type] # of a dict
+    return ConfigFinding(severity=severity, **values)  # type: ignore[arg-type] # mixed types
 
 
 def report(*findings: ConfigFinding, strict: bool = False) -> LintResult:

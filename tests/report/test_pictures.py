@@ -318,7 +318,7 @@ def test_the_view_is_saved_as_a_picture(real_models: Path, open_page: OpensPages
         assert download.value.suggested_filename == f"memory-map.{form}"
         saved[form] = download.value.path().read_bytes()
     assert saved["png"].startswith(b"\x89PNG")
-    tree = Xml.fromstring(saved["svg"])  # noqa: S314 - our own file
+    tree = Xml.fromstring(saved["svg"])  # noqa: S314 - written by qnnmem
     rects, words = (list(tree.iter(f"{{{SVG}}}{name}")) for name in ("rect", "text"))
     assert len(rects) > page.evaluate("qnnmemMaps[0].boxes.length")
     drawn = page.evaluate("qnnmemMaps[0].labels.map((one) => one.words)")
@@ -342,7 +342,7 @@ def test_hostile_names_stay_text_in_a_saved_picture(tmp_path: Path, open_page: O
     page = painted(open_page(target, width=1440))
     with page.expect_download() as download:
         page.locator("[data-save=svg]").click()
-    tree = Xml.parse(download.value.path())  # noqa: S314 - our own file
+    tree = Xml.parse(download.value.path())  # noqa: S314 - written by qnnmem
     assert "script" not in {one.tag.rpartition("}")[2] for one in tree.iter()}
     assert any("</text><script>" in (one.text or "") for one in tree.iter(f"{{{SVG}}}text"))
 

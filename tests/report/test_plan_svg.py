@@ -16,7 +16,7 @@ def test_the_picture_shows_every_buffer() -> None:
     """The SVG is well-formed, with a box per buffer and the peak marked."""
     done = run("plan", EXAMPLES / "tiny.eaix", "--format", "svg")
     assert exit_code(done) == 0
-    root = ElementTree.fromstring(done.stdout)  # noqa: S314 - our own output
+    root = ElementTree.fromstring(done.stdout)  # noqa: S314 - written by qnnmem
     assert len(root.findall(".//{*}rect/{*}title")) == 4
     assert "peak: step 0, 2,304 bytes alive" in done.stdout
 
@@ -29,7 +29,7 @@ def test_names_are_text(tmp_path: Path) -> None:
     nodes = [onnx.helper.make_node("Relu", ["x"], [name])]
     onnx.save(onnx.helper.make_model(onnx.helper.make_graph(nodes, "g", [x], [y])), tmp_path / "m")
     done = run("plan", tmp_path / "m", "--format", "svg")
-    root = ElementTree.fromstring(done.stdout)  # noqa: S314 - our own output
+    root = ElementTree.fromstring(done.stdout)  # noqa: S314 - written by qnnmem
     assert not root.findall(".//{*}script")
 
 

@@ -14,7 +14,7 @@ from served import Served, serving
 from qnnmem.workbench import guard
 from qnnmem.workbench.guard import BURST, Access, peer_user
 
-TOKEN = "open-sesame-0123456789"  # noqa: S105  of a server that is gone in a second
+TOKEN = "open-sesame-0123456789"  # noqa: S105 - only of test servers
 
 
 def test_the_page_brings_its_own_code_and_nothing_else(served: Served) -> None:

@@ -66,7 +66,7 @@ def test_a_model_is_dropped_and_its_plan_halves_with_its_bits(
     assert "alive at the peak" in page.inner_text("#shown .told")
     page.select_option("#set-bits", "16")
     page.wait_for_function(f"() => {SCRATCH} === 1536")
-    assert "−50.0 %" in page.inner_text("#told")  # noqa: RUF001  a minus
+    assert "−50.0 %" in page.inner_text("#told")  # noqa: RUF001 - a minus sign
     assert "--bits 16" in page.inner_text("#command")
     for at in (0, 1):
         page.locator("#history input").nth(at).check()

@@ -94,7 +94,7 @@ def test_packed_logs_say_the_same(tmp_path: Path, knowledge: Knowledge, name: st
 @packed
 def test_a_cut_off_tail_is_a_note(tmp_path: Path, knowledge: Knowledge, name: str) -> None:
     """Truncated compressed data gives its incidents and a note."""
-    noise = random.Random(1).randbytes(700_000).hex().encode()  # noqa: S311 - hard to pack
+    noise = random.Random(1).randbytes(700_000).hex().encode()  # noqa: S311 - incompressible
     path = tmp_path / "log"
     path.write_bytes(PACKERS[name](plain_log(1) + noise)[:-2000])
     diagnosis = diagnose([Stream((str(path),))], knowledge)
@@ -272,7 +272,7 @@ def anchors_behind_prefilters(
 
 def test_engines_agree(knowledge: Knowledge) -> None:
     """All engines find the same texts at the same places in mutated lines."""
-    draw = random.Random(7)  # noqa: S311 - a seed, not a secret
+    draw = random.Random(7)  # noqa: S311 - reproducible, not secret
     seeds = [text.encode() for text in knowledge.texts] + [ESTIMATE, MAP, NOISE]
     engines = [engine_named(knowledge, name) for name in ENGINES]
     for _ in range(300):
