@@ -237,7 +237,7 @@ def test_texts_that_are_too_short_are_left_to_others(monkeypatch: pytest.MonkeyP
 
 
 def test_without_a_compiler_another_engine_reads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without a compiler, or where memory cannot be executed, another engine is chosen."""
+    """Without a compiler, without memfd_create or on macOS, another engine is chosen."""
     knowledge = built_in()
 
     def none(*_given: object) -> None:
