@@ -90,6 +90,17 @@ MISTAKES = {
         ("log-first", "C8", "logFirst", "logCreate"),
         ("no-place", "C4", "noPlace", ""),
     ],
+    "first_day.cpp": [
+        ("plain-vector", "R3", "execute", ""),
+        ("new-array", "R3", "execute", ""),
+        ("slot-after", "C4", "execute", ""),
+        ("slot-before", "C4", "execute", ""),
+        ("thread-variable", "C5", "execute", ""),
+        ("thread-stack", "C5", "execute", ""),
+        ("signal-shared", "R18", "sharedSignal", "flight"),
+        ("signal-freed", "L4", "signalFree", "flight"),
+        ("callback-frees", "R16", "callbackFrees", ""),
+    ],
 }
 
 
@@ -175,6 +186,13 @@ def test_memory_is_judged_as_it_is_during_the_execution(
     """Pools were closed and are open again; the stack of an ended thread belongs to a new one."""
     program = programs["sloppy.c"]
     report = run(program.path, program.binary, way)
+    assert (report.findings, report.exit_code) == ((), 0)
+
+
+def test_a_callback_may_execute(programs: dict[str, Program]) -> None:
+    """The notification has the queue: an execution that it makes does not wait for its own end."""
+    program = programs["first_day.cpp"]
+    report = run(program.path, program.binary, "callback-executes")
     assert (report.findings, report.exit_code) == ((), 0)
 
 

@@ -70,6 +70,7 @@ static unsigned char pages[ARENA / PAGE];
 static word arena;                         /* 0: there is none */
 static word required;                      /* alignment: the size of a file beside this object */
 static _Atomic word next_page, isolated_count;
+enum { TRIES = 4 };
 
 static int is_isolated(const void *p) { return arena && (word)(uintptr_t)p - arena < ARENA; }
 
@@ -78,7 +79,7 @@ static void reserve_arena(void) {
     void *made;
     if (getrlimit(RLIMIT_AS, &limit) || limit.rlim_cur != RLIM_INFINITY) return; /* it is the program's */
     made = (void *)syscall(SYS_mmap, NULL, ARENA, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0L);
-    if (made != MAP_FAILED) arena = (word)(uintptr_t)made;
+    if (made != MAP_FAILED) shared.arena = arena = (word)(uintptr_t)made;
 }
 
 static void give_back(word start, word size) {
@@ -126,10 +127,26 @@ static int open_behind(word at) {
     return set_protection(at, 1, PROT_READ | PROT_WRITE) == 0;
 }
 
+/* Memory that is no more aligned than malloc promises, where the heap has some: by luck a block may have
+ * the alignment that QNN requires, in this run and on this machine. */
+static void *unaligned(size_t size, int is_zero) {
+    void *made, *held[2 * TRIES];
+    int count = 0;
+    for (;;) {
+        made = is_zero ? real.calloc(1, size) : real.malloc(size);
+        if (required <= ISOLATED / 2 || made == NULL || (word)(uintptr_t)made % required) break;
+        if (size < ISOLATED / 2 || count == 2 * TRIES) break;
+        held[count++] = made;
+        held[count++] = real.malloc(1); /* moves the next block by less than the alignment */
+    }
+    while (count > 0) real.free(held[--count]);
+    return made;
+}
+
 static void *obtain(size_t align, size_t size, void *caller) {
     void *made = isolated(align, size, caller);
     if (made != NULL) return made;
-    return remember(align ? real.memalign(align, with_guard(size)) : real.malloc(with_guard(size)), size, caller);
+    return remember(align ? real.memalign(align, with_guard(size)) : unaligned(with_guard(size), 0), size, caller);
 }
 
 static word forget(void *p, void *caller) {
@@ -184,7 +201,7 @@ API void *calloc(size_t count, size_t size) {
     resolve(); /* the early memory is zero */
     if (real.calloc == NULL) return early_memory(all);
     made = isolated(0, all, CALLER); /* zero as well: such pages are used once */
-    return made ? made : remember(real.calloc(1, with_guard(all)), all, CALLER);
+    return made ? made : remember(unaligned(with_guard(all), 1), all, CALLER);
 }
 
 static void release(void *p, word size) {

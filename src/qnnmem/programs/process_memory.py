@@ -48,7 +48,9 @@ _RING_AT = _WATCH_AT + 16 * MOST_WATCHED + 16
 _BLOCKS_AT = _RING_AT + 24 * _RING
 _EPOCH_AT = _BLOCKS_AT + 24 * _BLOCKS
 _GUARDS_AT, MOST_GUARDS = _EPOCH_AT + 8, 128
-SHARED_BYTES = _GUARDS_AT + 8 * (1 + MOST_GUARDS)
+_ARENA_AT, _ARENA_BYTES = _GUARDS_AT + 8 * (1 + MOST_GUARDS), 1 << 32
+_RANGES_AT, _MOST_RANGES = _ARENA_AT + 8, 512
+SHARED_BYTES = _RANGES_AT + 8 + 24 * _MOST_RANGES
 _ALIGNMENT_KNOWN, _ISOLATED = 1 << 63, 1 << 62  # flags in the caller of a block
 GUARD = b"\xa5qnnmem guard\xa5\x5a\xa5"  # pattern beside each heap block
 
@@ -56,8 +58,8 @@ GUARD = b"\xa5qnnmem guard\xa5\x5a\xa5"  # pattern beside each heap block
 class Unreadable(Fault):
     """Raised for an address that is not mapped or not writable."""
 
-    def __init__(self, address: int, size: int) -> None:
-        self.address, self.size = address, size
+    def __init__(self, address: int, size: int, place: str = "not mapped memory") -> None:
+        self.address, self.size, self.place = address, size, place
         super().__init__(f"the memory at {address:#x} cannot be read or written")
 
 
@@ -265,6 +267,30 @@ class ProcessMemory:
     def block_at(self, address: int) -> Block | None:
         """Return the live heap block that contains an address, if the shim recorded it."""
         return self._nearest(_BLOCKS_AT, _BLOCKS, address)
+
+    def check_inside(self, address: int, size: int) -> None:
+        """Raise Unreadable for an address that is between heap blocks, although it is mapped."""
+        if not self._shared:
+            return
+        in_arena = 0 <= address - self.pointer(self._shared + _ARENA_AT) < _ARENA_BYTES
+        block = self._nearest(_BLOCKS_AT, _BLOCKS, address, PAGE if in_arena else len(GUARD))
+        if block is not None and address >= block.end:
+            past = f"{address - block.end:,} bytes past the end of a block of {block.size:,} bytes"
+            raise Unreadable(address, size, past)
+        if block is None and in_arena:
+            raise Unreadable(address, size, "outside all heap blocks")
+
+    def thread_has_ended(self, address: int) -> bool | None:
+        """Return whether the thread whose stack or variables are there has ended; None: no thread.
+
+        The initial thread of the process does not count.
+        """
+        if not self._shared:
+            return None
+        count = min(self.pointer(self._shared + _RANGES_AT), _MOST_RANGES)
+        rows = struct.iter_unpack("<3Q", self.read(self._shared + _RANGES_AT + 8, 24 * count))
+        ended = [has_ended for low, high, has_ended in rows if low <= address < high]
+        return bool(ended[-1]) if ended else None
 
     def block_before(self, address: int) -> Block | None:
         """Return the block on its own pages that ends on the page before an address, or None."""

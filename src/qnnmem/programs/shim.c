@@ -90,11 +90,11 @@ __attribute__((destructor)) static void closed(void) {
 #include "line.h"
 
 enum { WATCHED = 1024, RING = 256, BLOCKS = 1 << 17, PROBES = 8, LARGEST_TEXT = 2048 };
-enum { GUARD = 16, GUARDED = 128, TRACED = 32, PAGE = 4096, ISOLATED = 64, MOST_ISOLATED = 4096 };
+enum { GUARD = 16, GUARDED = 128, TRACED = 32, PAGE = 4096, ISOLATED = 64, MOST_ISOLATED = 4096, RANGES = 512 };
 enum { CALL = HELLO + 1, STACK, FREED, CLOSED, DONE, CRASHED, WROTE, ENDED, REENTERED, CAUGHT }; /* from here */
 enum { ANSWER, SEND_STACK, ALLOCATE, RELEASE, LOG, NOTIFY, PROTECT };          /* from there */
 enum { CLOSE_WRITES, CLOSE_ALL, OPEN };                             /* what PROTECT does */
-enum { LIBRARY_CLOSED = 1, OVERRUN = 2, IN_HANDLER = 4 };           /* in front of a call, with the stack pointer */
+enum { LIBRARY_CLOSED = 1, OVERRUN = 2, IN_HANDLER = 4, IN_CALLBACK = 8 }; /* in front of a call, with the stack pointer */
 enum { LOST = 1007, EXECUTE_ASYNC = 22, PROTECTED = 4, CRASH_ROLE = 2 };
 
 typedef struct { word start, size, caller; } block;
@@ -108,6 +108,9 @@ static struct {
     block blocks[BLOCKS];  /* alive; `start` is the key, 0 is empty */
     word epoch;            /* put into the callers of blocks: the alignment is known by now */
     word guard_count, guard[GUARDED]; /* patterns beside blocks that were handed over */
+    word arena;            /* where blocks on pages of their own are; 0: there are none */
+    word range_count;
+    struct { word low, high, has_ended; } ranges[RANGES]; /* of threads: stacks and thread-local variables */
 } shared;
 
 static _Atomic word last_caller; /* of QNN */
@@ -132,7 +135,7 @@ static struct {
 static const int deadly[] = {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL}; /* end the program */
 static int is_watched[sizeof deadly / sizeof *deadly];
 static _Atomic int ending, open_count[2], was_open[2];
-static __thread int busy;
+static __thread int busy, in_callback;
 static __thread word reentered[2]; /* a call inside of a call: 1 + its number, and its caller */
 
 /* The system puts thread-local variables above the stack, into the same mapping. */
@@ -240,7 +243,9 @@ static int serve(int fd, const reply *asked) {
     case NOTIFY: {
         notify_status status = {asked->c};
         busy--;
+        in_callback++;
         ((notify_function)(uintptr_t)asked->a)((void *)(uintptr_t)asked->b, status);
+        in_callback--;
         busy++;
         break;
     }
@@ -390,6 +395,7 @@ static word call(int function, size_t count, const word *words, void *caller, vo
     pthread_once(&once, at_first_call);
     out[0] = stack | (atomic_load(&was_open[which]) && atomic_load(&open_count[which]) <= 0 ? LIBRARY_CLOSED : 0);
     if (in_handler((word)(uintptr_t)caller, stack)) out[0] |= IN_HANDLER;
+    if (in_callback) out[0] |= IN_CALLBACK;
     memcpy(out + 1, words, count * sizeof *words);
     if ((broken = broken_guard()) != 0) {
         out[0] |= OVERRUN;
@@ -513,6 +519,7 @@ static int linked_with(struct dl_phdr_info *object, size_t size, void *unused) {
 }
 
 #include "signals.h"
+#include "threads.h"
 
 /* A debugger would stop at every fault. */
 static int is_debugged(void) {
@@ -527,6 +534,7 @@ static int is_debugged(void) {
 
 __attribute__((constructor)) static void begin(void) {
     resolve();
+    pthread_key_create(&at_range_end, end_range);
     if (__sanitizer_install_malloc_and_free_hooks) {
         __sanitizer_install_malloc_and_free_hooks(hooked_malloc, hooked_free);
     }

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 from queue import Full, Queue
 from threading import Lock, RLock, Thread, current_thread, get_ident
 from typing import NoReturn
@@ -69,6 +70,7 @@ class ExecutionQueue:
         self._backend, self.depth = backend, depth or DEFAULT_DEPTH
         self._turn = RLock()
         self._holder: int | None = None  # thread that executes
+        self._notified: int | None = None  # thread that runs a notification for the worker
         self._waiting: Queue[Work | None] = Queue(self.depth)
         self._worker: Thread | None = None
         self._starting = Lock()
@@ -76,8 +78,17 @@ class ExecutionQueue:
 
     @property
     def is_worker(self) -> bool:
-        """True if the current thread is the worker, as it is inside a notification."""
-        return current_thread() is self._worker
+        """True if the current thread is the worker, as in a notification, or acts for it."""
+        return current_thread() is self._worker or self._notified == get_ident()
+
+    @contextmanager
+    def notification(self) -> Iterator[None]:
+        """Let this thread act for the worker, which waits for a notification in another process."""
+        before, self._notified = self._notified, get_ident()
+        try:
+            yield
+        finally:
+            self._notified = before
 
     def run(self, work: Work) -> None:
         """Run `work` after everything that is already queued.
@@ -87,7 +98,7 @@ class ExecutionQueue:
         """
         if self._worker is not None and not self.is_worker and self._holder != get_ident():
             self._waiting.join()
-        with self._turn:
+        with nullcontext() if self._notified == get_ident() else self._turn:  # the worker has it
             outer, self._holder = self._holder, get_ident()
             try:
                 work()

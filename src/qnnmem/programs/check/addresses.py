@@ -9,10 +9,10 @@ from dataclasses import replace
 from qnnmem.contract.regions import ForeignMemory
 from qnnmem.contract.rules import finding
 from qnnmem.finding import Finding
-from qnnmem.programs.check.calls_context import STILL_EXECUTES, CheckedContext
+from qnnmem.programs.check.calls_context import CheckedContext
 from qnnmem.programs.check.calls_graph import CheckedGraph
 from qnnmem.programs.check.client_session import ClientCall, ClientProcess, ClientSession
-from qnnmem.programs.check.findings import CALLED, client_finding, other_place
+from qnnmem.programs.check.findings import CALLED, STILL_EXECUTES, client_finding, other_place
 from qnnmem.programs.functions import name_of as function_name
 from qnnmem.programs.process_memory import GUARD, PAGE
 from qnnmem.programs.stacks import Trace

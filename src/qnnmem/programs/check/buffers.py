@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, Any
 
@@ -91,8 +90,7 @@ class ClientBuffers:
         self._lock = RLock()
         self._guarded: dict[int, ForeignMemory] = {}  # by the place of the pattern beside the block
         self._overrun: list[tuple[int, ForeignMemory]] = []  # already overwritten at hand-over
-        # Stacks of all threads that called QNN: from, to, and the newest thread there.
-        self.stacks = {stack_range: memory.pid}
+        self.stacks = {stack_range}  # of all threads that called QNN
         self._traced: set[Extent] = set()  # pages made read-only to trace writes
         self._covered: list[Extent] = []  # pages of outputs, closed until the execution ends
         self._gone: deque[tuple[Extent, Freeing]] = deque(maxlen=_MOST_GONE)  # unmapped ranges
@@ -129,9 +127,11 @@ class ClientBuffers:
         block = self._memory.block_at(address)
         room, writable = self._memory.extent(address, size)
         wanted = Extent(address, address + size, self._memory)
-        if any(one.overlap(wanted) for one in self._covered):
+        if any(_whole_pages(extent).overlap(wanted) for extent in self._covered):
             room, writable = size, True
         gone = None if block is not None else self._memory.freed_block_at(address)
+        if block is None and gone is None:
+            self._memory.check_inside(address, size)
         if block is not None:
             room = min(room, block.end - address)
         elif gone is not None and room <= 0:
@@ -201,8 +201,7 @@ class ClientBuffers:
 
     def trace(self, buffer: ForeignMemory) -> None:
         """Record that the pages of a buffer are read-only from now on, to trace writes."""
-        low = buffer.address // _PAGE * _PAGE
-        self._traced.add(Extent(low, -(-buffer.end // _PAGE) * _PAGE, self._memory))
+        self._traced.add(_whole_pages(buffer.extent))
 
     def is_traced(self, address: int, size: int) -> bool:
         """Return whether writes to a range are traced."""
@@ -300,20 +299,6 @@ class ClientBuffers:
         """Return True if a buffer is on the stack of a thread that called QNN."""
         return any(low <= buffer.address < high for low, high in tuple(self.stacks))
 
-    def is_on_ended_stack(self, address: int) -> bool:
-        """Return True if an address is on the stack of a thread that has ended.
-
-        A new thread may use the stack again. It is found by its stack pointer if it waits.
-        """
-        for (low, high), thread in tuple(self.stacks.items()):
-            if (
-                low <= address < high
-                and not Path(f"/proc/{self._memory.pid}/task/{thread}").exists()
-            ):
-                pointers = _stack_pointers(self._memory.pid)
-                return all(pointer and not low <= pointer < high for pointer in pointers)
-        return False
-
     def refresh(self, buffer: ForeignMemory, most: int | None = None) -> None:
         """Copy the client's bytes into the buffer's copy, unless the buffer is freed.
 
@@ -391,14 +376,9 @@ class ClientBuffers:
         self._freed.pop(id(buffer), None)
 
 
-def _stack_pointers(pid: int) -> Iterator[int]:
-    """Yield the stack pointer of each thread of a process; 0 if the thread is running."""
-    for task in Path(f"/proc/{pid}/task").glob("*"):
-        try:
-            words = (task / "syscall").read_text("ascii").split()
-        except OSError:
-            words = []
-        yield int(words[-2], 16) if len(words) > 2 else 0
+def _whole_pages(extent: Extent) -> Extent:
+    """Return an extent with the rest of its first and last page."""
+    return Extent(extent.start // _PAGE * _PAGE, -(-extent.end // _PAGE) * _PAGE, extent.space)
 
 
 def _aligned(array: NDArray[Any], size: int) -> NDArray[Any]:

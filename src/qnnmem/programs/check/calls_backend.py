@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
 from qnnmem.contract.leaks import Resource, of_process
+from qnnmem.contract.rules import finding
 from qnnmem.finding import Finding
 from qnnmem.lpai.runtime.backend import Backend
 from qnnmem.lpai.runtime.descriptors import AlignmentReq, Config, HwInfo, Property, custom
@@ -19,7 +20,7 @@ from qnnmem.programs.check.client_session import (
     can_be_freed,
     current_call,
 )
-from qnnmem.programs.check.findings import MADE, client_finding, other_place
+from qnnmem.programs.check.findings import MADE, STILL_EXECUTES, client_finding, other_place
 from qnnmem.programs.process_memory import Unreadable
 from qnnmem.programs.socket_server import Action
 from qnnmem.qnn.codes import code_of, describe
@@ -215,7 +216,12 @@ def signal_create(call: ClientCall) -> int:
 
 def signal_free(call: ClientCall) -> int:
     """Answer `QnnSignal_free`; return its error code."""
-    call.handle(0, "signal", 9003).free()
+    signal = call.handle(0, "signal", 9003)
+    flight = call.session.flights.watched_by(signal)
+    if flight is not None:
+        found = finding("L4", "the signal still watches an execution", call.name)
+        call.fail(9000, found, STILL_EXECUTES, flight.trace)
+    signal.free()
     call.free_handle(0)
     return 0
 

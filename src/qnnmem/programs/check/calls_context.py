@@ -18,6 +18,7 @@ from qnnmem.lpai.runtime.system_context import SystemContext
 from qnnmem.programs import layout
 from qnnmem.programs.check.calls_backend import NOT_SUPPORTED, check_out, give
 from qnnmem.programs.check.client_session import ClientCall
+from qnnmem.programs.check.findings import STILL_EXECUTES
 from qnnmem.programs.process_memory import Unreadable
 from qnnmem.programs.socket_server import Action
 from qnnmem.programs.stacks import Trace
@@ -28,7 +29,6 @@ from qnnmem.qnn.shared_memory import tensor_bytes
 _MOST_BINARY = 2 << 30
 _MOST_DESCRIPTORS = 1024
 _INVALID = 5000
-STILL_EXECUTES = "still executes at"
 _NUMBERS = {  # encoding of an option's value in its union
     ContextOption.PRIORITY: "<I",
     ContextOption.ASYNC_EXECUTION_QUEUE_DEPTH: "<I",

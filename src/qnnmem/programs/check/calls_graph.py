@@ -14,11 +14,11 @@ from qnnmem.errors import QnnError
 from qnnmem.finding import Finding
 from qnnmem.lpai.runtime.descriptors import Config, CoreAffinityCfg, Mem, PerfCfg, custom
 from qnnmem.lpai.runtime.graph import Graph
+from qnnmem.lpai.runtime.queue import Signal
 from qnnmem.lpai.runtime.system_context import io_tensors
 from qnnmem.programs import layout
 from qnnmem.programs.check.calls_backend import questions
 from qnnmem.programs.check.calls_context import (
-    STILL_EXECUTES,
     CheckedContext,
     note_stack,
     trace_writes,
@@ -29,6 +29,7 @@ from qnnmem.programs.check.client_session import (
     ClientProcess,
     Failure,
 )
+from qnnmem.programs.check.findings import STILL_EXECUTES
 from qnnmem.programs.check.flights import Flight, Part
 from qnnmem.programs.check.tensors import INVALID_TENSOR, KINDS, SeenTensors, given_tensors
 from qnnmem.programs.ledger import Hangup
@@ -183,10 +184,10 @@ def execute(call: ClientCall) -> int:
     _note_ignored(call, one, "QnnGraph_finalize", "QnnGraph_setConfig")
     _check_pools(call, one)
     given = _io(call, one)
-    signal = call.handle(6, "signal", 9003) if call.word(6) else None
+    signal = _signal(call)
 
     _check_null(call, one, given)
-    flight = _begin(call, one, given)
+    flight = _begin(call, one, given, signal)
 
     def uncover(extent: Extent) -> None:
         call.process.buffers.uncover(extent)
@@ -234,8 +235,25 @@ def execute(call: ClientCall) -> int:
     return code
 
 
+def _signal(call: ClientCall) -> Signal | None:
+    """Return the signal of an execution; fail the call if it watches another execution."""
+    if not call.word(6):
+        return None
+    signal: Signal = call.handle(6, "signal", 9003)
+    flight = call.session.flights.watched_by(signal)
+    if flight is not None:
+        found = finding("R18", "the signal watches another execution", call.name)
+        call.fail(6030, found, STILL_EXECUTES, flight.trace)
+    return signal
+
+
 def _begin(
-    call: ClientCall, one: CheckedGraph, given: CallTensors, *, is_async: bool = False
+    call: ClientCall,
+    one: CheckedGraph,
+    given: CallTensors,
+    signal: Signal | None,
+    *,
+    is_async: bool = False,
 ) -> Flight | None:
     """Record an execution, report any overlap, and return the execution.
 
@@ -248,7 +266,7 @@ def _begin(
     reads, writes = _parts("input", given.inputs), _parts("output", given.outputs)
     is_held = flights.may_hold(one, call.connection)
     trace = call.trace if is_held or is_async else ()
-    flight = Flight(one, call.connection, is_async, reads, writes, trace, is_held=is_held)
+    flight = Flight(one, call.connection, is_async, reads, writes, trace, signal, is_held=is_held)
     if is_async:
         flight.is_answered = lambda: call.is_answered
     met = flights.begin(flight)
@@ -339,7 +357,7 @@ def execute_async(call: ClientCall) -> int:
     _note_ignored(call, one, "QnnGraph_finalize", "QnnGraph_setConfig")
     _check_pools(call, one)
     given = _io(call, one)
-    signal = call.handle(6, "signal", 9003) if call.word(6) else None
+    signal = _signal(call)
     function, argument, process = call.word(7), call.word(8), call.process
     clock = call.session.clock
     for buffer in (*given.read, *(buffer for buffer, _ in given.stored)):
@@ -358,7 +376,7 @@ def execute_async(call: ClientCall) -> int:
             if function:
                 if code not in (0, EARLY_TERMINATION):
                     call.session.note_failed(process)
-                process.notify(function, argument, code)
+                process.notify(one.owner.context.queue, function, argument, code)
         except (Hangup, Gone):  # the process may have ended
             _note_undelivered(call, one)
         if one.graph.is_busy:  # the next execution begins
@@ -368,7 +386,7 @@ def execute_async(call: ClientCall) -> int:
         _refresh(one, scratch=given.use_scratch)
 
     _check_null(call, one, given)
-    flight = _begin(call, one, given, is_async=True)
+    flight = _begin(call, one, given, signal, is_async=True)
     _read(one, given)
     if flight is not None:
         flight.keep()
@@ -436,7 +454,7 @@ def _note_undelivered(call: ClientCall, one: CheckedGraph) -> None:
     process = call.process
     if process.crashed or process.has_ended or not process.is_there():
         return
-    if process.is_calling_back:
+    if process.notified is not None:
         sentence = "a callback ended the library's thread that ran the callback (pthread_exit)"
         found = finding("C7", sentence, call.name, cure="return from the callback", line="")
         one.graph.context.backend.note(replace(found, trace=call.trace))

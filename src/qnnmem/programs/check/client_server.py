@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 from collections.abc import Callable
+from contextlib import nullcontext
 from pathlib import Path
 
 from qnnmem.contract.rules import finding
@@ -268,7 +269,9 @@ def answer(call: ClientCall) -> int:
         call.note(finding("C2", sentence, call.name, buffer=library))
     if call.is_in_handler:
         call.note(finding("C9", f"a signal handler called {call.name}", call.name, line=""))
-    code = call.serve(lambda one: _translated(handler, one))
+    queue = call.queue
+    with nullcontext() if queue is None else queue.notification():
+        code = call.serve(lambda one: _translated(handler, one))
     if call.name in _CHANGES:
         session.note_moment(number, call.name)
     if code not in (0, EARLY_TERMINATION):
@@ -288,7 +291,7 @@ def _translated(handler: Handler, call: ClientCall) -> int:
     except Gone as exc:
         raise Hangup("the process has ended") from exc
     except Unreadable as exc:
-        what = "NULL" if not exc.address else f"{exc.address:#x}, which is not mapped memory"
+        what = f"{exc.address:#x}, which is {exc.place}" if exc.address else "NULL"
         found = finding("C4", f"an argument is {what}", call.name, address=exc.address)
         raise qnn_error(1004, found) from exc
     except TooMuchMemory as exc:

@@ -20,6 +20,7 @@ from qnnmem.contract.rules import finding
 from qnnmem.errors import QnnError
 from qnnmem.finding import Finding
 from qnnmem.lpai.profiles import Profile
+from qnnmem.lpai.runtime.queue import ExecutionQueue
 from qnnmem.programs.check.buffers import ClientBuffers
 from qnnmem.programs.check.findings import MADE, FindingList, client_finding, other_place
 from qnnmem.programs.check.flights import Flights
@@ -50,12 +51,8 @@ _END_S = 5.0
 _UNCOVER_S = 0.2
 _MOST_MOMENTS = 1000
 _TEXT = 2000  # bytes of a log line for the client
-_LIBRARY_CLOSED, _OVERRUN, _IN_HANDLER, _POINTER = (
-    1,
-    2,
-    4,
-    ~15,
-)  # first word of a call, as in shim.c
+# First word of a call, as in shim.c: flags below a stack pointer.
+_LIBRARY_CLOSED, _OVERRUN, _IN_HANDLER, _IN_CALLBACK, _POINTER = 1, 2, 4, 8, ~15
 _HOLDERS = ("context", "graph")
 EARLY_TERMINATION = 6038
 TIME_LIMIT_S = 600.0  # seconds for one execution, as in net-run
@@ -173,7 +170,7 @@ class ClientProcess:
         self.buffers = ClientBuffers(self.memory, (low, low + size))
         self.notifier: ProgramConnection | None = None
         self.notifying = threading.Lock()
-        self.is_calling_back = False
+        self.notified: ExecutionQueue | None = None  # its notification runs in the client now
         self.threads = 0  # threads that called QNN, including ended threads
         self.crashed = self.has_ended = False  # ended by a signal; ended by itself
         # Function that reports a signal which the program handled itself; dropped if another call
@@ -189,7 +186,7 @@ class ClientProcess:
         """Record the stack range of a new thread."""
         self.threads += 1
         low, size = hello.words[6:8]
-        self.buffers.stacks[low, low + size] = hello.words[4]
+        self.buffers.stacks.add((low, low + size))
 
     def is_there(self) -> bool:
         """Return False if the process has ended or runs another program."""
@@ -210,17 +207,20 @@ class ClientProcess:
         finally:
             self.notifying.release()
 
-    def notify(self, function: int, argument: int, code: int) -> None:
-        """Run a callback of the client on its notification thread."""
+    def notify(self, queue: ExecutionQueue, function: int, argument: int, code: int) -> None:
+        """Run a callback of the client, a notification of `queue`, on its notification thread."""
         with self.notifying:
             if self.notifier is None:
                 raise Hangup("the client is not waiting for a notification")
-            self.is_calling_back = False
-            self.notifier.send(Action.NOTIFY, function, argument, code)
-            self.is_calling_back = True
+            self.notified = queue  # the callback may call at once
+            try:
+                self.notifier.send(Action.NOTIFY, function, argument, code)
+            except Hangup:
+                self.notified = None
+                raise
             while self.notifier.receive().kind != Kind.DONE:
                 pass
-            self.is_calling_back = False
+            self.notified = None
 
 
 def _is_debugged(pid: int) -> bool:
@@ -389,6 +389,11 @@ class ClientCall:
     def is_in_handler(self) -> bool:
         """True if a signal handler made the call."""
         return bool(self._head & _IN_HANDLER)
+
+    @property
+    def queue(self) -> ExecutionQueue | None:
+        """The queue whose notification made the call, or None."""
+        return self.process.notified if self._head & _IN_CALLBACK else None
 
     def has_returned(self, address: int) -> bool:
         """Return True for an address on the stack of a function that has returned."""

@@ -30,7 +30,8 @@ MOST = 1000  # distinct findings
 _ALSO = 16  # further places of one cause
 _MISSED = frozenset({"R7", "R8", "R9", "R10", "C4"})
 _GONE = frozenset({"freed at", "reallocated at", "unmapped at"})
-CALLED, MADE = "called at", "made at"  # labels for the event of a stack
+# Labels for the event of a stack.
+CALLED, MADE, STILL_EXECUTES = "called at", "made at", "still executes at"
 _MOST_BYTES = 1 << 20  # bytes of a suppression file
 _WORDS = 3
 _LONGEST = 500  # characters of a pattern

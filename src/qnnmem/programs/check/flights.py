@@ -52,6 +52,7 @@ class Flight:
     reads: Sequence[Part]
     writes: Sequence[Part]
     trace: Trace
+    signal: object = None
     before: dict[int, bytes] = field(default_factory=dict)  # content of its buffers, by object id
     is_held: bool = False  # True: delay it before it ends
     is_answered: Callable[[], bool] = lambda: True  # returns whether the program continues
@@ -139,10 +140,20 @@ class Flights:
             for one in self._now:
                 is_callback = one.thread == thread and not one.is_async
                 if owner in (one.graph, one.graph.owner) and not is_callback:
-                    one.is_met = True
-                    self._changed.notify_all()
-                    return one
+                    return self._meet(one)
         return None
+
+    def watched_by(self, signal: object) -> Flight | None:
+        """Return the execution that a signal watches, or None."""
+        with self._changed:
+            flight = next((one for one in self._now if one.signal is signal), None)
+            return None if flight is None else self._meet(flight)
+
+    def _meet(self, flight: Flight) -> Flight:
+        """Let an execution end that need not be delayed any longer; return it."""
+        flight.is_met = True
+        self._changed.notify_all()
+        return flight
 
     def reading(self, process: object, address: int) -> tuple[Flight, Part] | None:
         """Return the execution that blocks access to an address, and its buffer; else None."""

@@ -60,7 +60,10 @@ def given_tensors(
         (f"{kind} {tensor.name[:80]!r}", tensor.client_buf.address)
         for tensor in made
         if isinstance(tensor.client_buf, ForeignMemory)
-        and call.process.buffers.is_on_stack(tensor.client_buf)
+        and (
+            call.process.buffers.is_on_stack(tensor.client_buf)
+            or call.memory.thread_has_ended(tensor.client_buf.address) is not None
+        )
     ]
     if len(call.found) == notes and all(map(_is_plain, items, made)):
         made = UnchangedTensors(made)
@@ -72,15 +75,15 @@ def given_tensors(
 
 
 def _note_returned(call: ClientCall, places: Sequence[tuple[str, int]]) -> None:
-    """Report rule C5 for memory on the stack of a function or thread that has ended."""
+    """Report rule C5 for memory that a function or a thread had until it ended."""
     for what, address in places:
-        owner = ""
+        place = ""
         if call.has_returned(address):
-            owner = "function that has returned"
-        elif not call.is_on_own_stack(address) and call.process.buffers.is_on_ended_stack(address):
-            owner = "thread that has ended"
-        if owner:
-            sentence = f"{what} is on the stack of a {owner}"
+            place = "on the stack of a function that has returned"
+        elif not call.is_on_own_stack(address) and call.memory.thread_has_ended(address):
+            place = "on the stack or in a thread-local variable of a thread that has ended"
+        if place:
+            sentence = f"{what} is {place}"
             call.note(finding("C5", sentence, call.name, buffer=what, address=address))
 
 
@@ -172,7 +175,7 @@ def _buffer(call: ClientCall, item: layout.GivenTensor, tensor: QnnTensor) -> An
         return call.process.buffers.take(item.data, max(item.size, 1))
     except Gone:
         raise
-    except Unreadable:
-        sentence = f"the buffer of {tensor.name[:80]!r} at {item.data:#x} is not mapped memory"
+    except Unreadable as exc:
+        sentence = f"the buffer of {tensor.name[:80]!r} at {item.data:#x} is {exc.place}"
         found = finding("C4", sentence, call.name, address=item.data)
         call.fail(INVALID_TENSOR, found, "unmapped at", call.process.buffers.unmapping(item.data))
