@@ -4,25 +4,30 @@
     python benchmarks/client.py --quick    writes no page
     python benchmarks/client.py --profile  also prints a profile to standard error
 
-Both sides execute the same graph with buffers of the caller, in alternation. The in-process side
-calls only `graph.execute`. The benchmark measures wall time and CPU time; both include the client's
-process. On a busy machine, wall time depends on other processes. The time of the client's start
-does not count: a long run minus a short run gives the client's time.
+Both sides execute the same graph with buffers of the caller. After every 50 executions by the
+client, the thread that serves the client calls `graph.execute` 50 times. Both sides of such a pair
+see the same load of the machine, so the median of their ratios is steady even on a busy machine.
+CPU time includes the client's process.
 """
 
 from __future__ import annotations
 
 import argparse
+import cProfile
 import os
 import platform
-import resource
+import pstats
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
+from statistics import median
 from typing import Any
 
+from qnnmem import lpai
+from qnnmem.programs.check import client_server
 from qnnmem.version import __version__
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -30,9 +35,9 @@ sys.path.insert(0, str(ROOT / "tests"))
 
 PAGE = ROOT / "benchmarks" / "results" / "client.md"
 SIZES = {"100 B": 25, "256 KiB": 65_536}  # elements of four bytes
-GOALS = {"100 B": 2.0, "256 KiB": 1.5}
-SHORT, LONG, TURNS = 50, 1050, 7
-Cost = tuple[float, float]  # seconds of wall time, and of CPU time
+GOALS = {"100 B": 1.26, "256 KiB": 1.5}
+WARM_UP, WINDOW, WINDOWS = 100, 50, 100  # executions, executions in a window, windows
+Cost = tuple[float, float]  # microseconds of wall time, and of CPU time
 
 
 def main() -> int:
@@ -49,10 +54,8 @@ def main() -> int:
         program = build(folder / "client", "gcc", ("-O1",))
         for label, elements in SIZES.items():
             binary = prepare(folder / f"{elements}.bin", elements)
-            turns = [(in_process(binary), *client(program, binary)) for _ in range(TURNS)]
-            rows += (row(label, clock, turns) for clock in (0, 1))
-            if given.profile:
-                profiled(program, binary)
+            pairs = measure(program, binary, profiled=given.profile)
+            rows += (row(label, clock, pairs) for clock in (0, 1))
     text = "\n".join(page(rows))
     print(text)
     if not given.quick:
@@ -61,12 +64,12 @@ def main() -> int:
     return 0
 
 
-def row(label: str, clock: int, turns: list[tuple[Cost, Cost, Cost]]) -> str:
-    """Return one line of the table, from the fastest run of each kind."""
-    bare, short, long = (min(one[clock] for one in runs) * 1e6 for runs in zip(*turns, strict=True))
-    there = (long - short) / (LONG - SHORT)
-    which, goal = ("wall", "processors")[clock], GOALS[label]
-    return f"| {label} | {which} | {bare:,.0f} | {there:,.0f} | {there / bare:.2f} | {goal:.1f} |"
+def row(label: str, clock: int, pairs: list[tuple[Cost, Cost]]) -> str:
+    """Return one line of the table: the fastest window of each side, and the median ratio."""
+    client, bare = (min(side[clock] for side in sides) for sides in zip(*pairs, strict=True))
+    ratio = median(client[clock] / bare[clock] for client, bare in pairs)
+    name = ("wall", "processors")[clock]
+    return f"| {label} | {name} | {bare:,.0f} | {client:,.0f} | {ratio:.2f} | {GOALS[label]:.2f} |"
 
 
 def page(rows: list[str]) -> list[str]:
@@ -76,15 +79,15 @@ def page(rows: list[str]) -> list[str]:
         "",
         "Written by `python benchmarks/client.py`. It compares `QnnGraph_execute` in a C "
         "program under `qnnmem check-client` with `graph.execute` called in process. Both "
-        "execute the same graph (one addition) with buffers of the caller, in alternation. "
+        "execute the same graph (one addition) with buffers of the caller. "
         "The time that checking adds does not depend on the graph, so larger graphs have a "
-        "ratio nearer to 1. If the machine has more load than cores, wall time includes "
-        "waiting for a core; then compare the CPU time of both processes (clock "
-        "`processors`).",
+        "ratio nearer to 1. The clock `processors` is the CPU time of both processes. "
+        f"Windows of {WINDOW} executions alternate in one process; the ratio is the median of "
+        "all pairs of windows. In process, every call checks its tensors anew; a client's "
+        "tensors are checked again only if it changed them.",
         "",
         f"Measured with qnnmem {__version__}, {platform.machine()}, {os.cpu_count()} cores, "
-        f"load average {os.getloadavg()[0]:.1f}; the fastest of {TURNS} rounds of "
-        f"{LONG - SHORT:,} executions.",
+        f"load average {os.getloadavg()[0]:.1f}; the fastest of {WINDOWS} windows.",
         "",
         "| input and output | clock | in process, us | client, us | ratio | goal |",
         "|---|---|--:|--:|--:|--:|",
@@ -109,70 +112,65 @@ def prepare(target: Path, elements: int) -> Path:
     return target
 
 
-def in_process(binary: Path) -> Cost:
-    """Return the cost of one in-process execution in Python."""
-    from qnnmem import lpai
+def measure(program: Path, binary: Path, *, profiled: bool) -> list[tuple[Cost, Cost]]:
+    """Return the costs of one execution by the client and in process, for each pair of windows."""
+    from client_mistakes import run
 
+    answer, profile = client_server.answer, cProfile.Profile()
     with lpai.open(binary) as session:
         graph, inputs, outputs = session.graph, session._inputs, session._outputs
-        for _ in range(SHORT):
-            graph.execute(inputs, outputs)
-        before = spent()
-        for _ in range(LONG - SHORT):
-            graph.execute(inputs, outputs)
-        wall, processors = since(before)
-        return wall / (LONG - SHORT), processors / (LONG - SHORT)
+        pairs = _Pairs(lambda: graph.execute(inputs, outputs))
+
+        def counted(call: Any) -> int:
+            if call.name == "QnnGraph_execute":
+                pairs.count(call.process.pid)
+            return profile.runcall(answer, call) if profiled else answer(call)
+
+        client_server.answer = counted  # type: ignore[assignment]
+        try:
+            report: Any = run(program, binary, f"runs={WARM_UP + (WINDOWS + 1) * WINDOW}")
+        finally:
+            client_server.answer = answer
+    if report.findings or report.exit_code:
+        raise SystemExit(f"the client failed: {report.findings}")
+    if profiled:
+        pstats.Stats(profile, stream=sys.stderr).sort_stats("tottime").print_stats(25)
+    return pairs.costs
 
 
-def spent() -> Cost:
-    """Return wall time, and the CPU time of this process and its ended children."""
-    used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
-    return time.perf_counter(), sum(one.ru_utime + one.ru_stime for one in used)
+class _Pairs:
+    """Costs of windows of the client's executions, each with those of a window in process."""
+
+    def __init__(self, execute: Callable[[], object]) -> None:
+        self._execute, self._seen = execute, 0
+        self._began: Cost | None = None
+        self.costs: list[tuple[Cost, Cost]] = []
+
+    def count(self, client: int) -> None:
+        """Count an execution of the client process; at the end of a window, execute in process."""
+        self._seen += 1
+        if self._seen < WARM_UP or self._seen % WINDOW:
+            return
+        if self._began is not None:
+            cost = _since(self._began, _clocks(client))
+            self._execute()  # the client's data has replaced ours in the processor's caches
+            before = _clocks()
+            for _ in range(WINDOW):
+                self._execute()
+            self.costs.append((cost, _since(before, _clocks())))
+        self._began = _clocks(client)
 
 
-def since(before: Cost) -> Cost:
-    """Return the wall time and CPU time spent since `before`."""
-    now = spent()
-    return now[0] - before[0], now[1] - before[1]
+def _clocks(client: int = 0) -> Cost:
+    """Return wall time, and the CPU time of this thread and of a client's process."""
+    tasks = Path(f"/proc/{client}/task").glob("*") if client else ()
+    used = sum(int((task / "schedstat").read_text("ascii").split()[0]) for task in tasks)
+    return time.perf_counter() * 1e6, (time.thread_time_ns() + used) / 1e3
 
 
-def client(program: Path, binary: Path) -> tuple[Cost, Cost]:
-    """Return the costs of a short and of a long run of the client."""
-    from client_mistakes import run
-
-    times = []
-    for count in (SHORT, LONG):
-        before = spent()
-        report: Any = run(program, binary, f"runs={count}")
-        times.append(since(before))
-        if report.findings or report.exit_code:
-            raise SystemExit(f"the client failed: {report.findings}")
-    return times[0], times[1]
-
-
-def profiled(program: Path, binary: Path) -> None:
-    """Print a profile of the thread that serves the client."""
-    import cProfile
-    import pstats
-    import threading
-
-    from client_mistakes import run
-
-    profile = cProfile.Profile()
-    before = threading.Thread.run
-
-    def counted(self: threading.Thread) -> None:
-        if "_serve" in self.name:
-            profile.runcall(before, self)
-        else:
-            before(self)
-
-    threading.Thread.run = counted  # type: ignore[method-assign]
-    try:
-        run(program, binary, f"runs={LONG}")
-    finally:
-        threading.Thread.run = before  # type: ignore[method-assign]
-    pstats.Stats(profile, stream=sys.stderr).sort_stats("tottime").print_stats(25)
+def _since(before: Cost, now: Cost) -> Cost:
+    """Return the costs of one execution of a window."""
+    return (now[0] - before[0]) / WINDOW, (now[1] - before[1]) / WINDOW
 
 
 if __name__ == "__main__":
