@@ -253,15 +253,15 @@ def last_that_meets(
     while bad - good > 1:
         guess = None if good < _SMALL[-1] < bad else predicted(values, known, good, bad, limits)
         if guess is None or not left:
-            at = _halfway(good, bad, len(values))
+            index = _halfway(good, bad, len(values))
             halved = halved or good >= _SMALL[-1]
         else:
             first = guess if first is None else first
-            at, left = min(max(guess, good + 1), bad - 1), left - 1
-        known[at] = compiled(at)
-        if known[at].timed_out:  # undecided, and bisection would take as long again
+            index, left = min(max(guess, good + 1), bad - 1), left - 1
+        known[index] = compiled(index)
+        if known[index].timed_out:  # undecided, and bisection would take as long again
             return SearchPlace(good, first, halved, is_open=True)
-        good, bad = (at, bad) if meets(known[at]) else (good, at)
+        good, bad = (index, bad) if meets(known[index]) else (good, index)
     return SearchPlace(good, first, halved)
 
 
@@ -390,13 +390,13 @@ class Sweep:
         values = sorted(axis.values) if not isinstance(axis.values, range) else axis.values
         rows: dict[int, SweepRow] = {}
 
-        def compiled(at: int) -> SweepOutcome:
-            rows[at] = self._row({**rest, axis.name: values[at]}, None)
-            return rows[at].result
+        def compiled(index: int) -> SweepOutcome:
+            rows[index] = self._row({**rest, axis.name: values[index]}, None)
+            return rows[index].result
 
         search = last_that_meets(values, compiled, until.is_met, limits or {})
         place = search.place
-        over = min((at for at in rows if at > place), default=None)
+        over = min((index for index in rows if index > place), default=None)
         answer = Largest(
             name=axis.name,
             point=rest,
@@ -408,7 +408,7 @@ class Sweep:
             halved=search.halved,
             is_open=search.is_open,
         )
-        return answer, tuple(rows[at] for at in sorted(rows))
+        return answer, tuple(rows[index] for index in sorted(rows))
 
     def _row(self, point: SweepPoint, total: int | None) -> SweepRow:
         key = self._identity.key(point)

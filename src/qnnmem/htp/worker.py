@@ -192,10 +192,10 @@ def _matching(text: bytes) -> list[bytes]:
     """Return the lines with a keyword; searching blocks is far cheaper than searching lines."""
     starts = set()
     for word in KEYWORDS:
-        at = text.find(word)
-        while at >= 0:
-            starts.add(text.rfind(b"\n", 0, at) + 1)
-            at = text.find(word, text.find(b"\n", at))
+        place = text.find(word)
+        while place >= 0:
+            starts.add(text.rfind(b"\n", 0, place) + 1)
+            place = text.find(word, text.find(b"\n", place))
     return [text[start : text.find(b"\n", start)] for start in sorted(starts)]
 
 

@@ -145,23 +145,23 @@ class Table:
 
     def record(self, layout: struct.Struct, slot: int, name: str) -> tuple[Any, ...] | None:
         """Return a struct of fixed size that is stored inside the table; None if it is absent."""
-        at = self.field(slot, layout.size, name)
-        return None if at is None else self.flat.unpack(layout, at, self._at(name))
+        position = self.field(slot, layout.size, name)
+        return None if position is None else self.flat.unpack(layout, position, self._at(name))
 
     def table(self, slot: int, name: str) -> Table | None:
         """Return the table that a field refers to; None if the field is absent."""
-        at = self.field(slot, 4, name)
-        if at is None:
+        position = self.field(slot, 4, name)
+        if position is None:
             return None
-        return self._entry(at, self._at(name))
+        return self._entry(position, self._at(name))
 
     def tables(self, slot: int, name: str, limit: int) -> tuple[Table, ...]:
         """Return a vector of at limit `limit` tables."""
-        at = self.field(slot, 4, name)
-        if at is None:
+        position = self.field(slot, 4, name)
+        if position is None:
             return ()
         where = self._at(name)
-        start, count = self.flat.vector(at, 4, limit, where)
+        start, count = self.flat.vector(position, 4, limit, where)
         return tuple(self._entry(start + 4 * n, f"{where}[{n}]") for n in range(count))
 
     def text(self, slot: int, name: str) -> str:
@@ -171,23 +171,25 @@ class Table:
 
     def octets(self, slot: int, name: str, limit: int) -> bytes | None:
         """Return a vector of at limit `limit` bytes."""
-        at = self.field(slot, 4, name)
-        if at is None:
+        position = self.field(slot, 4, name)
+        if position is None:
             return None
-        start, count = self.flat.vector(at, 1, limit, self._at(name))
+        start, count = self.flat.vector(position, 1, limit, self._at(name))
         return self.flat.octets(start, count)
 
     def extent(self, slot: int, name: str) -> tuple[int, int] | None:
         """Return offset and length of a vector of bytes; None if it is absent."""
-        at = self.field(slot, 4, name)
-        return None if at is None else self.flat.extent(at, 1, self._at(name))
+        position = self.field(slot, 4, name)
+        return None if position is None else self.flat.extent(position, 1, self._at(name))
 
     def numbers(self, slot: int, name: str, limit: int, kind: str = "I") -> tuple[int, ...]:
         """Return a vector of at limit `limit` numbers, by default unsigned 32-bit."""
-        at = self.field(slot, 4, name)
-        if at is None:
+        position = self.field(slot, 4, name)
+        if position is None:
             return ()
-        start, count = self.flat.vector(at, struct.calcsize(f"<{kind}"), limit, self._at(name))
+        start, count = self.flat.vector(
+            position, struct.calcsize(f"<{kind}"), limit, self._at(name)
+        )
         return self.flat.unpack(struct.Struct(f"<{count}{kind}"), start, self._at(name))
 
     def field(self, slot: int, width: int, name: str) -> int | None:

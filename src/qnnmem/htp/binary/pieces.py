@@ -51,10 +51,10 @@ class Piece:
 
     def chunks(self) -> Iterator[bytes]:
         """Yield the bytes in chunks."""
-        at, end = self.start, self.start + self.size
-        while at < end and (chunk := read_range(self.file, at, min(_CHUNK, end - at))):
+        offset, end = self.start, self.start + self.size
+        while offset < end and (chunk := read_range(self.file, offset, min(_CHUNK, end - offset))):
             yield chunk
-            at += len(chunk)
+            offset += len(chunk)
 
     def digest(self) -> str:
         """Return the SHA-256 of the bytes."""

@@ -219,8 +219,8 @@ def _check_directory(path: Path) -> None:
         raise Damaged("the archive has no directory at its end")
     directory = _END_RECORD.unpack_from(tail, place)[5]
     if tail[place - _LOCATOR.size : place - _LOCATOR.size + 4] == _END_64:
-        at = _LOCATOR.unpack_from(tail, place - _LOCATOR.size)[2]
-        record = read_range(path, at, _RECORD_64.size) if at < size else b""
+        offset = _LOCATOR.unpack_from(tail, place - _LOCATOR.size)[2]
+        record = read_range(path, offset, _RECORD_64.size) if offset < size else b""
         if len(record) < _RECORD_64.size:
             raise Damaged("the directory of the archive is not where its end record states")
         directory = _RECORD_64.unpack(record)[1]

@@ -218,8 +218,8 @@ def _flex_map(data: bytes) -> dict[str, int | str]:
     keys_at = start - 3 * inner - keys
     entries: dict[str, int | str] = {}
     for number in range(count):
-        at = keys_at + number * key_width
-        key = _text(data, at - _word(data, at, key_width))
+        offset = keys_at + number * key_width
+        key = _text(data, offset - _word(data, offset, key_width))
         packed = data[_inside(data, start + count * inner + number)]
         value = _value(data, start + number * inner, inner, packed)
         if value is not None:
@@ -227,29 +227,29 @@ def _flex_map(data: bytes) -> dict[str, int | str]:
     return entries
 
 
-def _value(data: bytes, at: int, width: int, packed: int) -> int | str | None:
+def _value(data: bytes, offset: int, width: int, packed: int) -> int | str | None:
     kind, own = packed >> 2, 1 << (packed & 3)
     if kind in (_SIGNED, _UNSIGNED):
-        return _word(data, at, width)
+        return _word(data, offset, width)
     if kind in (_SIGNED_INDIRECT, _UNSIGNED_INDIRECT):
-        return _word(data, at - _word(data, at, width), own)
+        return _word(data, offset - _word(data, offset, width), own)
     if kind in (_KEY, _STRING):
-        return _text(data, at - _word(data, at, width))
+        return _text(data, offset - _word(data, offset, width))
     return None
 
 
-def _word(data: bytes, at: int, width: int) -> int:
-    if at < 0 or at + width > len(data):
-        raise ValueError(at)
-    return int.from_bytes(data[at : at + width], "little")
+def _word(data: bytes, offset: int, width: int) -> int:
+    if offset < 0 or offset + width > len(data):
+        raise ValueError(offset)
+    return int.from_bytes(data[offset : offset + width], "little")
 
 
-def _inside(data: bytes, at: int) -> int:
-    if not 0 <= at < len(data):
-        raise ValueError(at)
-    return at
+def _inside(data: bytes, offset: int) -> int:
+    if not 0 <= offset < len(data):
+        raise ValueError(offset)
+    return offset
 
 
-def _text(data: bytes, at: int) -> str:
-    end = data.find(b"\0", _inside(data, at), at + _LONGEST_NAME)
-    return data[at : max(at, end)].decode("utf-8", "replace")
+def _text(data: bytes, offset: int) -> str:
+    end = data.find(b"\0", _inside(data, offset), offset + _LONGEST_NAME)
+    return data[offset : max(offset, end)].decode("utf-8", "replace")

@@ -47,15 +47,17 @@ def write_pte(binary: Path, context: HtpContext, target: Path) -> None:
     size = binary.stat().st_size
     program = _program(context, _PADDING + size)
     # The header is between the identifier and the first table and shifts all offsets equally.
-    at = round_up(len(program) + _HEADER.size, _SEGMENT_ALIGN)
-    header = _HEADER.pack(b"eh00", _HEADER.size, len(program) + _HEADER.size, at, _PADDING + size)
+    offset = round_up(len(program) + _HEADER.size, _SEGMENT_ALIGN)
+    header = _HEADER.pack(
+        b"eh00", _HEADER.size, len(program) + _HEADER.size, offset, _PADDING + size
+    )
     root = struct.unpack_from("<I", program)[0] + _HEADER.size
     with target.open("xb") as file, binary.open("rb") as source:
         # The runtime uses this number as the key of a loaded context.
         signature = int.from_bytes(file_digest(source, "sha256").digest()[:8], "little") >> 1
         source.seek(0)
         file.write(struct.pack("<I", root) + program[4:8] + header + program[8:])
-        file.write(bytes(at - file.tell()))
+        file.write(bytes(offset - file.tell()))
         file.write(_WRAPPER.pack(_MAGIC, signature, size).ljust(_PADDING, b"\0"))
         shutil.copyfileobj(source, file, _MIB)
 

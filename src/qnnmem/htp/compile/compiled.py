@@ -242,10 +242,10 @@ class CompileFailure:
     def evidence(self) -> tuple[str, ...]:
         """The decisive log line, the lines after it, and the line that ends the compile."""
         texts = [line.text for line in self.outcome.log]
-        at = texts.index(self.line) if self.line in texts else len(texts)
+        index = texts.index(self.line) if self.line in texts else len(texts)
         mark = UNSUPPORTED.decode()
         last = next((text for text in texts if mark in text), self.outcome.sentence)
-        known = texts[at : at + _EVIDENCE] or [self.line]
+        known = texts[index : index + _EVIDENCE] or [self.line]
         return tuple(filter(None, dict.fromkeys((*known, last))))
 
     @property

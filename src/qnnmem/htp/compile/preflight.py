@@ -224,8 +224,8 @@ class _Search:
                 continue
             yield from _attributes(node)
             skipped = _PARAMETERS.get(node.op_type, ())
-            for at, name in enumerate(node.input):
-                if name in known and at not in skipped:
+            for index, name in enumerate(node.input):
+                if name in known and index not in skipped:
                     yield from _beyond(name, node, self._values(known[name]))
 
     def _batch_norm(

@@ -47,7 +47,7 @@ def refused_nodes(log: Sequence[LogLine]) -> tuple[RefusedNode, ...]:
     stopped.
     """
     mark = UNSUPPORTED.decode()
-    end = next((at for at, line in enumerate(log) if mark in line.text), None)
+    end = next((index for index, line in enumerate(log) if mark in line.text), None)
     judged = _each_once(_judged(log[:end]))
     if end is None:
         return judged
@@ -107,7 +107,7 @@ def _each_once(nodes: Iterable[RefusedNode]) -> tuple[RefusedNode, ...]:
 
 def decisive_line(log: Sequence[LogLine]) -> str:
     """Return the first line that states why a compile failed after the nodes were judged."""
-    last = max((at for at, line in enumerate(log) if _VERDICT.match(line.text)), default=-1)
+    last = max((index for index, line in enumerate(log) if _VERDICT.match(line.text)), default=-1)
     for line in log[last + 1 :]:
         if line.level == "E" and not is_generic(line.text):
             return line.text

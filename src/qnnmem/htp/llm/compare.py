@@ -192,5 +192,5 @@ def _without_domain(bills: Sequence[Bill]) -> set[int]:
     """Return the indexes of contexts that fit in no process domain, even in the best order."""
     needs = [0 if bill.process_domain is None else bill.process_domain.low.value for bill in bills]
     placed = best_order(needs, pd_budget().value)
-    late = [at for domain in placed.domains[DOMAINS.value :] for at in domain.contexts]
+    late = [number for domain in placed.domains[DOMAINS.value :] for number in domain.contexts]
     return {*placed.too_large, *late}

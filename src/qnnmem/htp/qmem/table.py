@@ -348,7 +348,7 @@ def _client_memory(
             raw[name][:] = blob
         return raw
     places, end = packed_offsets(tensor.nbytes for tensor in graph.tensors)
-    offsets = {tensor.name: at for tensor, at in zip(graph.tensors, places, strict=True)}
+    offsets = {tensor.name: offset for tensor, offset in zip(graph.tensors, places, strict=True)}
     buffer = SharedBuffer(end)
     cleanup.callback(buffer.close)
     for name, blob in inputs.items():
