@@ -76,7 +76,8 @@ def test_every_version_reads_back(made: HtpContext) -> None:
     assert read(pack(made)) == made
 
 
-names = st.text(max_size=20).filter(lambda text: text.isprintable())
+# Every printable character; a filter on text would reject most examples.
+names = st.text(st.characters(exclude_categories=("C", "Z")) | st.just(" "), max_size=20)
 sizes = st.integers(0, 1 << 60)
 tensors = st.builds(
     TensorInfo,
