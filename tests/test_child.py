@@ -220,9 +220,9 @@ def test_the_environment_of_a_child_is_quiet() -> None:
 def test_a_reply_larger_than_asked_for_is_not_read() -> None:
     """A reply larger than the caller allows is not read."""
     with ChildProcess(TRIES, 60.0) as child, pytest.raises(ChildLost):
-        child.ask(Reply(2000), Done, most=1999)
+        child.ask(Reply(2000), Done, limit=1999)
     with ChildProcess(TRIES, 60.0) as child:
-        assert child.ask(Reply(2000), Done, most=2000) == (Done(), bytes(2000))
+        assert child.ask(Reply(2000), Done, limit=2000) == (Done(), bytes(2000))
 
 
 def test_no_room_for_temporary_files_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

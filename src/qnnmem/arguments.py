@@ -20,37 +20,37 @@ _Kinds: TypeAlias = "type | tuple[type, ...]"
 _ONE_THING = (str, bytes, bytearray, Mapping)
 
 
-def expect(value: object, kinds: _Kinds, what: str) -> None:
+def expect(value: object, kinds: _Kinds, requirement: str) -> None:
     """Raise UsageError unless a value has one of these types; a bool does not pass as a number."""
     if type(value) is bool:
         fine = kinds is bool or (isinstance(kinds, tuple) and bool in kinds)
     else:
         fine = isinstance(value, kinds)
     if not fine:
-        raise UsageError(f"{what}, not {_shown(value)}")
+        raise UsageError(f"{requirement}, not {_shown(value)}")
 
 
-def expect_items(values: object, kind: _Kinds, what: str) -> tuple[Any, ...]:
+def expect_items(values: object, kind: _Kinds, requirement: str) -> tuple[Any, ...]:
     """Return an iterable's values as a tuple; raise UsageError unless all have the type `kind`."""
     if type(values) is not tuple:
         if isinstance(values, _ONE_THING) or not isinstance(values, Iterable):
-            raise UsageError(f"{what}, not {_shown(values)}")
+            raise UsageError(f"{requirement}, not {_shown(values)}")
         values = tuple(values)
     for value in values:
         if not isinstance(value, kind):
-            raise UsageError(f"{what}; one of them is {_shown(value)}")
+            raise UsageError(f"{requirement}; one of them is {_shown(value)}")
     return values
 
 
-def expect_mapping(values: object, what: str) -> Mapping[str, Any]:
+def expect_mapping(values: object, requirement: str) -> Mapping[str, Any]:
     """Return a mapping with string keys; None gives an empty mapping."""
     if values is None:
         return {}
     if not isinstance(values, Mapping):
-        raise UsageError(f"{what}, not {_shown(values)}")
+        raise UsageError(f"{requirement}, not {_shown(values)}")
     for name in values:
         if not isinstance(name, str):
-            raise UsageError(f"{what}; one of the names is {_shown(name)}")
+            raise UsageError(f"{requirement}; one of the names is {_shown(name)}")
     return values
 
 
@@ -67,11 +67,11 @@ def as_dataclass(options: T | Mapping[str, Any] | None, kind: type[T]) -> T:
     return kind(**values)
 
 
-def as_whole(value: object, what: str) -> int:
+def as_whole(value: object, requirement: str) -> int:
     """Return an integer, such as a numpy integer, as an int; raise UsageError for other values."""
     if type(value) is not bool and hasattr(value, "__index__"):
         return operator.index(value)
-    raise UsageError(f"{what}, not {_shown(value)}")
+    raise UsageError(f"{requirement}, not {_shown(value)}")
 
 
 def _shown(value: object) -> str:

@@ -101,22 +101,22 @@ def check_replaceable(path: Path, *, force: bool) -> None:
 @contextmanager
 def folder_for_output(folder: Path) -> Iterator[None]:
     """Create a folder and its parents; after the block, remove new folders that are empty."""
-    made: list[Path] = []
+    created: list[Path] = []
     try:
         try:
-            for one in reversed((folder, *folder.parents)):
-                if not one.exists():
-                    one.mkdir(exist_ok=True)
-                    made.append(one)
+            for place in reversed((folder, *folder.parents)):
+                if not place.exists():
+                    place.mkdir(exist_ok=True)
+                    created.append(place)
             if not folder.is_dir():
                 raise OutputError(f"{shown(folder)} exists and is not a folder")
         except (OSError, ValueError) as exc:  # ValueError: a NUL byte in the name
             raise OutputError(f"folder {shown(folder)} cannot be created: {_reason(exc)}") from exc
         yield
     finally:
-        for one in reversed(made):
+        for place in reversed(created):
             with suppress(OSError):  # not empty
-                one.rmdir()
+                place.rmdir()
 
 
 def shown(path: Path) -> str:
@@ -190,9 +190,9 @@ def _put_back(path: Path, new: Path, old: Path) -> None:
         path.unlink(missing_ok=True)  # written by this call, where no file was before
 
 
-def _is_one_file(one: Path, other: Path) -> bool:
+def _is_one_file(path: Path, other: Path) -> bool:
     try:
-        return one.samefile(other)
+        return path.samefile(other)
     except OSError:
         return False
 

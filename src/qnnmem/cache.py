@@ -42,10 +42,10 @@ def read_kept(path: Path, limit: int) -> bytes:
     descriptor = os.open(path, flags | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0))
     try:
         state = os.fstat(descriptor)
-        mine = not hasattr(os, "geteuid") or (
+        is_own = not hasattr(os, "geteuid") or (
             state.st_uid == os.geteuid() and not state.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
         )
-        if not stat.S_ISREG(state.st_mode) or not mine or state.st_size > limit:
+        if not stat.S_ISREG(state.st_mode) or not is_own or state.st_size > limit:
             raise OSError("not a file that this user's cache wrote")
         with open(descriptor, "rb", buffering=0, closefd=False) as file:
             return file.read(limit)
@@ -115,13 +115,13 @@ class ResultCache:
 
         path = self._path(key)
         try:
-            found = json.loads(read_kept(path, _MAX_FILE))
+            entry = json.loads(read_kept(path, _MAX_FILE))
         except (OSError, ValueError, RecursionError):
             return None
-        if not isinstance(found, dict) or found.get("key") != key:
+        if not isinstance(entry, dict) or entry.get("key") != key:
             return None
-        values = found.get("result")
-        if not isinstance(values, dict) or found.get("digest") != _digest(key, values):
+        values = entry.get("result")
+        if not isinstance(values, dict) or entry.get("digest") != _digest(key, values):
             return None
         return values
 

@@ -104,19 +104,19 @@ def read_sample(
 ) -> dict[str, NDArray[Any]]:
     """Return the arrays of a sample by input name; only `optional` inputs may be missing."""
     wanted = {item.name: item for item in inputs}
-    found: dict[str, NDArray[Any]] = {}
+    arrays: dict[str, NDArray[Any]] = {}
     for name, path in sample:
         if path.suffix.lower() == _NPZ:
-            found.update(_read_npz(path, wanted))
+            arrays.update(_read_npz(path, wanted))
         else:
-            found[name] = _read_file(path, wanted[name])
-    missing = [name for name in wanted if name not in found and name not in optional]
+            arrays[name] = _read_file(path, wanted[name])
+    missing = [name for name in wanted if name not in arrays and name not in optional]
     if missing:
         named = sample[0][1] if len(sample) == 1 else sample[0][1].parent
         raise UsageError(
             f"{named} has no data for input {quote(missing[0])}; add a file or an .npz array for it"
         )
-    return found
+    return arrays
 
 
 def random_sample(inputs: Sequence[Input], seed: int, number: int) -> dict[str, NDArray[Any]]:
@@ -133,8 +133,8 @@ def _random(random: numpy.random.Generator, item: Input) -> NDArray[Any]:
     if item.dtype.startswith("float") and item.below is None:
         return numpy.asarray(random.standard_normal(item.shape), item.dtype)
     # Small numbers are valid indices and token ids in nearly every model.
-    most = 2 if item.dtype == "bool" else min(_SMALL, item.below or _SMALL)
-    return numpy.asarray(random.integers(0, most, item.shape)).astype(item.dtype)
+    bound = 2 if item.dtype == "bool" else min(_SMALL, item.below or _SMALL)
+    return numpy.asarray(random.integers(0, bound, item.shape)).astype(item.dtype)
 
 
 def _listed(path: Path, inputs: Sequence[Input], here: Path) -> Iterator[Sample]:
@@ -156,8 +156,8 @@ def _line(path: Path, number: int, line: str, names: Sequence[str], here: Path) 
         )
     sample = []
     for position, word in enumerate(words):
-        name, given, file = word.rpartition(":=")
-        name = name if given else names[position]
+        name, separator, file = word.rpartition(":=")
+        name = name if separator else names[position]
         if name not in names:
             raise UsageError(f"{path} line {number}: the model has no input {quote(name)}")
         sample.append((name, _beside(path, file, here)))
@@ -215,15 +215,15 @@ def _folder(folder: Path, inputs: Sequence[Input]) -> Sample:
 
 
 def _names(folder: Path) -> list[Path]:
-    found = []
+    names = []
     try:
         with os.scandir(folder) as entries:
             for entry in entries:
-                found.append(entry.name)
-                _check_count(folder, len(found))
+                names.append(entry.name)
+                _check_count(folder, len(names))
     except OSError as exc:
         raise UsageError(f"{folder} cannot be listed: {exc.strerror or exc}") from exc
-    return [folder / name for name in sorted(found) if not name.startswith(".")]
+    return [folder / name for name in sorted(names) if not name.startswith(".")]
 
 
 def _check_count(place: Path, count: int) -> None:
@@ -303,11 +303,11 @@ def _from_npy(label: str, blob: bytes, item: Input) -> NDArray[Any]:
     return _checked(label, _npy_array(label, blob), item)  # the shape is known to be small enough
 
 
-def read_npy(path: Path, most: int) -> NDArray[Any]:
+def read_npy(path: Path, limit: int) -> NDArray[Any]:
     """Return the numeric array in a .npy file, which may take at most `most` bytes."""
-    blob = read_bytes(path, most + _ROOM)
+    blob = read_bytes(path, limit + _ROOM)
     shape, dtype = _npy_header(str(path), blob)
-    if dtype.kind not in "biuf" or math.prod(shape) * dtype.itemsize > most:
+    if dtype.kind not in "biuf" or math.prod(shape) * dtype.itemsize > limit:
         kind = quote(dtype.name)
         raise UsageError(f"{path}: {kind} of shape {_shape(shape)} is not numeric or is too large")
     return _npy_array(str(path), blob)

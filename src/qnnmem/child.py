@@ -46,7 +46,7 @@ _LIFELINE = "QNNMEM_LIFELINE"  # environment variable with the child's end of a 
 Handler = Callable[[Any, bytes], "WireMessage | tuple[WireMessage, bytes]"]
 
 
-def memory_limit(most: int | None = MEMORY_LIMIT) -> int:
+def memory_limit(largest: int | None = MEMORY_LIMIT) -> int:
     """Return the address-space limit of a child: 3/4 of the memory, at most `most` bytes.
 
     The result never exceeds the limit of this process (`ulimit -v`), because the system would
@@ -54,7 +54,7 @@ def memory_limit(most: int | None = MEMORY_LIMIT) -> int:
     """
     there = usable_memory()
     wanted = MEMORY_LIMIT if there is None else there // 4 * 3
-    wish = max(_LEAST_MEMORY, wanted if most is None else min(most, wanted))
+    wish = max(_LEAST_MEMORY, wanted if largest is None else min(largest, wanted))
     own = address_space_limit()
     return wish if own is None else min(wish, own)
 
@@ -277,10 +277,10 @@ class ChildProcess:
             self.give_up()
 
     @overload
-    def receive(self, kind: type[T], most: int = REPLY_LIMIT) -> Frame[T] | None: ...
+    def receive(self, kind: type[T], limit: int = REPLY_LIMIT) -> Frame[T] | None: ...
     @overload
-    def receive(self, kind: Any, most: int = REPLY_LIMIT) -> Frame[Any] | None: ...
-    def receive(self, kind: Any, most: int = REPLY_LIMIT) -> Frame[Any] | None:
+    def receive(self, kind: Any, limit: int = REPLY_LIMIT) -> Frame[Any] | None: ...
+    def receive(self, kind: Any, limit: int = REPLY_LIMIT) -> Frame[Any] | None:
         """Return a frame of the given type with parts of at most `most` bytes each, or None.
 
         After a crash, a kill or an invalid message, this call and all later calls return None,
@@ -289,7 +289,7 @@ class ChildProcess:
         frame = None
         try:
             if self._process.stdout is not None and not self._is_lost:
-                frame = read_frame(self._process.stdout, kind, most)
+                frame = read_frame(self._process.stdout, kind, limit)
         except (OSError, ValueError):
             pass
         if frame is None and not self._is_lost:
@@ -298,14 +298,14 @@ class ChildProcess:
         return frame
 
     def ask(
-        self, request: WireMessage, kind: type[T], payload: bytes = b"", most: int = REPLY_LIMIT
+        self, request: WireMessage, kind: type[T], payload: bytes = b"", limit: int = REPLY_LIMIT
     ) -> Frame[T]:
         """Send a request and return its answer of at most `most` bytes.
 
         Raise ChildLost if the child ended without an answer, ChildFailed if it reports an error.
         """
         self.send(request, payload)
-        frame: Frame[T | ChildFailure] | None = self.receive(kind | ChildFailure, most)
+        frame: Frame[T | ChildFailure] | None = self.receive(kind | ChildFailure, limit)
         if frame is None:
             raise self.lost(request.doing)
         reply, rest = frame

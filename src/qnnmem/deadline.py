@@ -83,6 +83,6 @@ def enforced_s() -> float:
     return math.inf if deadline is None else deadline.left_s
 
 
-def not_in_time(path: Path, what: str) -> OutOfTime:
+def not_in_time(path: Path, problem: str) -> OutOfTime:
     """Return the error for a result that is not ready at its deadline."""
-    return OutOfTime(path, what, cure=("allow more time with ", Setting("time_limit_s")))
+    return OutOfTime(path, problem, cure=("allow more time with ", Setting("time_limit_s")))

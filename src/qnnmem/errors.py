@@ -58,7 +58,7 @@ def in_python(settings: Sequence[Setting]) -> str:
     items: dict[str, list[str]] = {}
     for setting in settings:
         items.setdefault(setting.name, []).append(_item(setting))
-    return ", ".join(f"{name}={{{', '.join(found)}}}" for name, found in items.items())
+    return ", ".join(f"{name}={{{', '.join(listed)}}}" for name, listed in items.items())
 
 
 def _item(setting: Setting) -> str:
@@ -90,17 +90,17 @@ def join_words(words: Words, word: Callable[[Setting], str] = str) -> str:
 
 def _joined_mappings(parts: Sequence[str | Setting]) -> tuple[str | Setting, ...]:
     """Return the parts with adjacent settings joined into the arguments of one call."""
-    found: list[str | Setting] = []
+    joined: list[str | Setting] = []
     run: list[Setting] = []
     for part in (*parts, ""):
         if isinstance(part, Setting) and part.value and part.name in _MAPPINGS:
             run.append(part)
         elif not (run and part == " "):
             if run:
-                found.append(in_python(run))
+                joined.append(in_python(run))
                 run = []
-            found.append(part)
-    return tuple(found)
+            joined.append(part)
+    return tuple(joined)
 
 
 def chain_words(*texts: Words) -> tuple[str | Setting, ...]:

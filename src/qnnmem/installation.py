@@ -69,9 +69,9 @@ def _recorded() -> tuple[Mapping[str, Any], str]:
     from importlib.metadata import PackageNotFoundError, distribution
 
     try:
-        found = distribution(_NAME)
-        origin = json.loads(found.read_text("direct_url.json") or "{}")
-        return origin, (found.read_text("INSTALLER") or "").strip()
+        package = distribution(_NAME)
+        origin = json.loads(package.read_text("direct_url.json") or "{}")
+        return origin, (package.read_text("INSTALLER") or "").strip()
     except PackageNotFoundError:
         root = Path(__file__).parents[2]
         if not (root / "pyproject.toml").is_file():
@@ -94,8 +94,8 @@ def _pip() -> str:
     """Return the command that runs this Python's pip: `pip` if the shell finds the same pip."""
     from shutil import which
 
-    found = which("pip")
-    if found is not None and Path(found).parent == Path(sys.executable).parent:
+    pip = which("pip")
+    if pip is not None and Path(pip).parent == Path(sys.executable).parent:
         return "pip"
     return f"{shlex.quote(sys.executable)} -m pip"
 
@@ -107,5 +107,7 @@ def package_folder(libraries: Iterable[str]) -> Path | None:
     spec = find_spec(PACKAGE.replace("-", "_"))  # finds the package without importing it
     places = [] if spec is None else list(spec.submodule_search_locations or ())
     wanted = tuple(libraries)
-    found = (Path(place) for place in places)
-    return next((one for one in found if all((one / name).is_file() for name in wanted)), None)
+    for folder in map(Path, places):
+        if all((folder / name).is_file() for name in wanted):
+            return folder
+    return None

@@ -37,9 +37,9 @@ class NativePart(NamedTuple):
 
     def made_of(self, machine: str) -> str:
         """Return a digest of sources and flags for a machine, independent of the compiler."""
-        told = [word for name in sorted(self.objects) for word in (name, *self.objects[name])]
-        said = (word.encode() for word in (*_FLAGS, *told, machine))
-        return digest((self.text(), *said)).hex()[:32]
+        words = [word for name in sorted(self.objects) for word in (name, *self.objects[name])]
+        encoded = (word.encode() for word in (*_FLAGS, *words, machine))
+        return digest((self.text(), *encoded)).hex()[:32]
 
 
 # Quick commands call this: import no slow module.
@@ -48,8 +48,8 @@ def _file(package: str, name: str) -> Path:
 
 
 def _with_headers(package: str, source: bytes) -> bytes:
-    def header(found: re.Match[bytes]) -> bytes:
-        return _with_headers(package, _file(package, found[1].decode()).read_bytes())
+    def header(match: re.Match[bytes]) -> bytes:
+        return _with_headers(package, _file(package, match[1].decode()).read_bytes())
 
     return _INCLUDED.sub(header, source)
 
@@ -59,9 +59,9 @@ def made_objects(part: NativePart) -> dict[str, bytes]:
     machine = os.uname().machine
     made_of = part.made_of(machine)
     folder = Path(__file__).with_name(SHIPPED)
-    made = read_shipped(folder, tuple(part.objects), made_of, machine, _glibc())
-    if made is not None:
-        return made
+    shipped = read_shipped(folder, tuple(part.objects), made_of, machine, _glibc())
+    if shipped is not None:
+        return shipped
     # Accept objects of any compiler, because a container image may no longer have one.
     kept = cache_folder() / "compiled" / made_of
     return {name: _object(kept / name, part, name) for name in part.objects}
@@ -108,16 +108,16 @@ def read_shipped(
         listed: Any = msgspec.json.decode(text)
         if listed["machine"] != machine or glibc is None or glibc < tuple(listed["glibc"]):
             return None
-        found = {}
+        objects = {}
         for name in names:
             with folder.joinpath(name).open("rb") as file:
-                found[name] = file.read(_LARGEST)
-            said = listed_object(made_of, sha256(found[name]).hexdigest())
-            if listed["objects"].get(name) != said or elf_machine(found[name]) != machine:
+                objects[name] = file.read(_LARGEST)
+            expected = listed_object(made_of, sha256(objects[name]).hexdigest())
+            if listed["objects"].get(name) != expected or elf_machine(objects[name]) != machine:
                 return None
     except (OSError, msgspec.MsgspecError, LookupError, TypeError, AttributeError, RecursionError):
         return None  # a damaged list
-    return found
+    return objects
 
 
 def listed_object(made_of: str, sha256: str) -> dict[str, str]:
@@ -136,10 +136,10 @@ def elf_machine(data: bytes) -> str:
 def _glibc() -> tuple[int, int] | None:
     """Return the glibc version; None for another C library such as musl."""
     try:
-        found = re.match(r"glibc (\d+)\.(\d+)", os.confstr("CS_GNU_LIBC_VERSION") or "")
+        match = re.match(r"glibc (\d+)\.(\d+)", os.confstr("CS_GNU_LIBC_VERSION") or "")
     except (OSError, ValueError):
         return None
-    return (int(found[1]), int(found[2])) if found else None
+    return (int(match[1]), int(match[2])) if match else None
 
 
 def find_compiler() -> str | None:
@@ -148,7 +148,7 @@ def find_compiler() -> str | None:
 
     words = os.environ.get("CC", "").split()
     names = (*words[:1], "cc", "gcc", "clang")
-    return next((found for name in names if (found := shutil.which(name))), None)
+    return next((path for name in names if (path := shutil.which(name))), None)
 
 
 def _object(kept: Path, part: NativePart, name: str) -> bytes:
@@ -164,11 +164,11 @@ def _object(kept: Path, part: NativePart, name: str) -> bytes:
             f"{part.use} needs a C compiler once, and none was found; install one (on "
             "Debian: apt-get install gcc libc6-dev) or set CC to its path"
         )
-    made = compile_object(part, name, (compiler,))
+    compiled = compile_object(part, name, (compiler,))
     if kept.parts[: len(NOWHERE.parts)] != NOWHERE.parts:
         with contextlib.suppress(OSError):  # not cached: it will be compiled again
-            write_kept(kept, digest((made,)) + made)
-    return made
+            write_kept(kept, digest((compiled,)) + compiled)
+    return compiled
 
 
 def compile_object(part: NativePart, name: str, compiler: Sequence[str]) -> bytes:
@@ -177,7 +177,7 @@ def compile_object(part: NativePart, name: str, compiler: Sequence[str]) -> byte
 
     from qnnmem.temporary_folder import temporary_folder
 
-    said = " ".join(compiler)
+    command = " ".join(compiler)
     with temporary_folder() as folder:
         target = Path(folder, "object.so")
         flags = (*_FLAGS, *part.objects[name], "-x", "c", "-", "-o", str(target))
@@ -190,11 +190,12 @@ def compile_object(part: NativePart, name: str, compiler: Sequence[str]) -> byte
                 check=False,
             )
         except (OSError, subprocess.TimeoutExpired) as exc:
-            raise UsageError(f"the C compiler {said} cannot be run: {exc}") from exc
+            raise UsageError(f"the C compiler {command} cannot be run: {exc}") from exc
         if done.returncode or not target.is_file():
             text = done.stderr.decode("utf-8", "replace").strip().splitlines() or ["no message"]
             raise UsageError(
-                f"the C compiler {said} cannot compile {part.source} of qnnmem, which {part.use} "
-                f"needs (the compiler needs glibc and its headers): {shorten(text[0], 300)}"
+                f"the C compiler {command} cannot compile {part.source} of qnnmem, which "
+                f"{part.use} needs (the compiler needs glibc and its headers): "
+                f"{shorten(text[0], 300)}"
             )
         return target.read_bytes()

@@ -39,9 +39,9 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_runtest_call(item: pytest.Item) -> None:
     """Fail a test whose model exceeds its budget, before the test body runs."""
     for mark in item.iter_markers(_MARK):
-        said = _broken(_task(item, mark))
-        if said:
-            pytest.fail(said, pytrace=False)
+        reasons = _broken(_task(item, mark))
+        if reasons:
+            pytest.fail(reasons, pytrace=False)
 
 
 @pytest.fixture
@@ -69,22 +69,22 @@ def qnn_plan(request: pytest.FixtureRequest) -> QnnPlan:
 
 
 def _task(item: pytest.Item, mark: pytest.Mark) -> BudgetTask:
-    given = dict(mark.kwargs)
-    named = [*mark.args, *([given.pop("model")] if "model" in given else [])]
+    settings = dict(mark.kwargs)
+    named = [*mark.args, *([settings.pop("model")] if "model" in settings else [])]
     if len(named) != 1:
-        what = f"{item.nodeid}: the mark {_MARK} must name exactly one model: model='...'"
-        pytest.fail(what, pytrace=False)
-    return _made(item.config.rootpath, named[0], given)
+        problem = f"{item.nodeid}: the mark {_MARK} must name exactly one model: model='...'"
+        pytest.fail(problem, pytrace=False)
+    return _made(item.config.rootpath, named[0], settings)
 
 
-def _made(root: Path, model: str | Path, given: Mapping[str, Any]) -> BudgetTask:
+def _made(root: Path, model: str | Path, settings: Mapping[str, Any]) -> BudgetTask:
     """Return the budget task for a model; a relative path starts at the root of the tests."""
     from qnnmem.errors import UsageError
     from qnnmem.gate.budget_check import BudgetTask
     from qnnmem.gate.config import entry_of
 
     try:
-        entry = entry_of(str(model), given)
+        entry = entry_of(str(model), settings)
     except UsageError as exc:
         raise pytest.fail.Exception(f"{_MARK}: {exc}", pytrace=False) from None
     return BudgetTask(entry, root / model, str(model), root, str(model))
@@ -95,4 +95,4 @@ def _broken(task: BudgetTask) -> str:
     from qnnmem.gate.budget_check import check_task
 
     models = [model for model in check_task(task) if model.exit_code]
-    return "\n".join(f"{model.name}: {one}" for model in models for one in model.reasons)
+    return "\n".join(f"{model.name}: {reason}" for model in models for reason in model.reasons)

@@ -32,7 +32,7 @@ def temporary_folder(inside: Path | None = None) -> tempfile.TemporaryDirectory[
     """
     prefix = _PREFIX if inside is None else _HIDDEN_PREFIX
     try:
-        made = _HeldFolder(prefix, inside)
+        folder = _HeldFolder(prefix, inside)
     except OSError as exc:
         reason = (exc.strerror or str(exc)).lower()
         if inside is not None:
@@ -41,8 +41,8 @@ def temporary_folder(inside: Path | None = None) -> tempfile.TemporaryDirectory[
             f"no temporary folder can be created ({reason}); set TMPDIR to a folder with free space"
         ) from exc
     if inside is None:
-        _remove_abandoned(Path(made.name).parent, _PREFIX)
-    return made
+        _remove_abandoned(Path(folder.name).parent, _PREFIX)
+    return folder
 
 
 def is_temporary_name(name: str) -> bool:
@@ -118,5 +118,5 @@ def _is_old_and_ours(folder: Path) -> bool:
         state = folder.lstat()
     except OSError:  # removed meanwhile
         return False
-    mine = not hasattr(os, "geteuid") or state.st_uid == os.geteuid()
-    return mine and time.time() - state.st_mtime > _ABANDONED_S
+    is_own = not hasattr(os, "geteuid") or state.st_uid == os.geteuid()
+    return is_own and time.time() - state.st_mtime > _ABANDONED_S

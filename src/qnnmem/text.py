@@ -74,13 +74,20 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
 
 
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """Return a hint for an unknown name: the nearest known name, else all known names."""
+    names = tuple(known)
+    meant = nearest(name, names)
+    return f"did you mean {meant}?" if meant else f"choose one of {', '.join(names)}"
+
+
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """Return the known name most similar to `name`, or None."""
     from difflib import get_close_matches
 
     by_lower = {candidate.lower(): candidate for candidate in known}
-    found = get_close_matches(name[:_LONGEST_NAME].lower(), by_lower, n=1, cutoff=0.6)
-    return by_lower[found[0]] if found else None
+    matches = get_close_matches(name[:_LONGEST_NAME].lower(), by_lower, n=1, cutoff=0.6)
+    return by_lower[matches[0]] if matches else None
 
 
 def sentence(exc: BaseException) -> str:
@@ -101,9 +108,9 @@ class _LazyPattern:
     def __getattr__(self, name: str) -> Any:
         import re
 
-        found = getattr(re.compile(self._pattern, self._flags), name)
-        setattr(self, name, found)  # later accesses bypass this method
-        return found
+        method = getattr(re.compile(self._pattern, self._flags), name)
+        setattr(self, name, method)  # later accesses bypass this method
+        return method
 
 
 def lazy_pattern(pattern: AnyStr, flags: int = 0) -> re.Pattern[AnyStr]:

@@ -106,8 +106,8 @@ def read_frame(stream: Readable, kind: type[T], limit: int) -> Frame[T] | None: 
 def read_frame(stream: Readable, kind: Any, limit: int) -> Frame[Any] | None: ...
 def read_frame(stream: Readable, kind: Any, limit: int) -> Frame[Any] | None:
     """Return one frame with a message of the given type or union; None at the end."""
-    found = read_raw(stream, limit)
-    return None if found is None else (decode(found[0], kind), found[1])
+    frame = read_raw(stream, limit)
+    return None if frame is None else (decode(frame[0], kind), frame[1])
 
 
 def _read_exactly(stream: Readable, size: int) -> bytes:

@@ -282,7 +282,7 @@ def test_less_vtcm_is_near_when_a_budget_is_broken(
     assert [one.value for one in found if one.name == "vtcm_mb"] == sizes
     assert "soc" not in [one.name for one in found]
     text = render_text(
-        fit_result((fit,), "m.onnx"), given=("--soc=SM8650", f"--budget={pool}={limit}M")
+        fit_result((fit,), "m.onnx"), options=("--soc=SM8650", f"--budget={pool}={limit}M")
     )
     command = f"qnnmem fix m.onnx --backend htp --soc SM8650 --budget {pool}={limit}M -o fixed"
     assert text.endswith(f"next: search for a change that fits: {command}\n")

@@ -52,7 +52,7 @@ def completion(shell: str) -> int:
     from qnnmem.cli.output import write
     from qnnmem.cli.verbs import qnnmem
 
-    kind = next(one for one in _SHELLS if one.name == shell)
+    kind = next(shell_class for shell_class in _SHELLS if shell_class.name == shell)
     # BashComplete itself would start bash to check its version.
     script = ShellComplete.source(kind(qnnmem, {}, "qnnmem", _VARIABLE))
     write(script.strip() + "\n", None, force=False)
@@ -69,19 +69,19 @@ class _Answers(ShellComplete):
         if not (equal and option.startswith("--")):
             return self._answers(words, incomplete.removeprefix("="))
         # Shells other than bash keep `--option=value` as one word and replace the whole word.
-        found = self._answers([*words, option], value)
-        return [CompletionItem(f"{option}={one.value}") for one in found if one.type == "plain"]
+        items = self._answers([*words, option], value)
+        return [CompletionItem(f"{option}={item.value}") for item in items if item.type == "plain"]
 
     def _answers(self, words: list[str], incomplete: str) -> list[CompletionItem[Any]]:
-        found = super().get_completions(words, incomplete)
+        completions = super().get_completions(words, incomplete)
         verb = next((word for word in words if not word.startswith("-")), "")
         last = words[-1] if words else ""
-        if found and found[0].type == "file":
+        if completions and completions[0].type == "file":
             # An option accepts any file; the verb's arguments have known suffixes.
             endings = () if last.startswith("-") else _ENDINGS.get(verb, ())
             return _files(incomplete, endings)
-        if found or incomplete.startswith("-"):
-            return found
+        if completions or incomplete.startswith("-"):
+            return completions
         start = incomplete.lower()
         names = _names(verb, words, last)
         return [CompletionItem(name) for name in names if name.lower().startswith(start)]
@@ -109,12 +109,12 @@ def _files(incomplete: str, endings: tuple[str, ...]) -> list[CompletionItem[Any
     shells_own = [CompletionItem(incomplete, type="file")]
     if not endings:
         return shells_own
-    found = sorted(_listed(incomplete, endings))
+    names = sorted(_listed(incomplete, endings))
     # Leave these cases to the shell: it quotes names, and adds no space after a completed folder.
-    is_folder = len(found) == 1 and found[0].endswith("/")
-    if not found or is_folder or len(found) > _MOST or not all(map(_PLAIN.fullmatch, found)):
+    is_folder = len(names) == 1 and names[0].endswith("/")
+    if not names or is_folder or len(names) > _MOST or not all(map(_PLAIN.fullmatch, names)):
         return shells_own
-    return [CompletionItem(name) for name in found]
+    return [CompletionItem(name) for name in names]
 
 
 def _listed(incomplete: str, endings: tuple[str, ...]) -> Iterator[str]:

@@ -8,8 +8,13 @@ from typing import TYPE_CHECKING
 
 import click
 
+from qnnmem.atomic_file import folder_for_output, write_together
 from qnnmem.cli.options import printed, shows, takes
+from qnnmem.cli.output import say_verdict
+from qnnmem.errors import LoadError
 from qnnmem.options.config import ConfigOptions, LintOptions
+from qnnmem.results.files import written_result
+from qnnmem.text import shorten
 
 if TYPE_CHECKING:
     from qnnmem.cli.output import Output
@@ -31,15 +36,12 @@ def config(options: ConfigOptions, output: Output) -> int:
 
     Exit codes: 0 written, 2 settings contradict each other, or a file already exists.
     """
-    from qnnmem.atomic_file import folder_for_output, write_together
     from qnnmem.lpai.config.settings import (
         LpaiConfig,
         PrepareSettings,
         make_pair,
         run_command,
     )
-    from qnnmem.results.files import written_result
-    from qnnmem.results.schema import encode
 
     chosen = LpaiConfig(
         options.target_env,
@@ -54,10 +56,8 @@ def config(options: ConfigOptions, output: Output) -> int:
         write_together(contents, force=options.force)
     written = [*reversed(texts)]
     following = run_command(chosen, written[0].name)
-    if output.is_json:
-        output.write(encode(written_result("config", written, following)))
-    else:
-        output.write(_render(chosen, folder, written, following))
+    result = written_result("config", written, following)
+    output.show(result, lambda: _render(chosen, folder, written, following))
     return 0
 
 
@@ -87,17 +87,14 @@ def lint(files: tuple[str, ...], options: LintOptions, output: Output) -> int:
 
     Exit codes: 0 no errors, 1 errors found, 2 a file cannot be read.
     """
-    from qnnmem.cli.output import say_verdict
     from qnnmem.report.lpai import lint_text, verdict
-    from qnnmem.results.schema import encode
-    from qnnmem.text import shorten
     from qnnmem.verbs.named_files import named_files
 
-    found = named_files(files, _is_config, "config file")
-    say_verdict("\n".join(found.left_out))
-    report = _lint(found.files, options.strict)
+    named = named_files(files, _is_config, "config file")
+    say_verdict("\n".join(named.left_out))
+    report = _lint(named.files, options.strict)
     if output.is_json or len(report.unreadable) < len(report.files):
-        output.write(encode(report) if output.is_json else lint_text(report), verdict(report))
+        output.show(report, lambda: lint_text(report), verdict(report))
     for file in report.unreadable:
         click.echo(f"qnnmem: {shorten(f'{file.path}: {file.unreadable}', 2000)}", err=True)
     return report.exit_code
@@ -106,7 +103,6 @@ def lint(files: tuple[str, ...], options: LintOptions, output: Output) -> int:
 def _is_config(path: Path) -> bool:
     """Return True if a file looks like a config file of the QNN tools, even if its JSON is bad."""
     from qnnmem.bounded_file import read_head
-    from qnnmem.errors import LoadError
     from qnnmem.lpai.config.json_positions import MAX_FILE
     from qnnmem.lpai.config.schema import looks_like_config
 

@@ -6,6 +6,7 @@ With `--host` the machine itself is checked, alone or in addition to a log.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
@@ -13,11 +14,13 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from qnnmem.cli.options import detailed, takes
+from qnnmem.cli.output import say_verdict, write, write_stream
 from qnnmem.cli.recorded_args import RecordingCommand, recorded_args
 from qnnmem.errors import UsageError
 from qnnmem.options.doctor import DoctorOptions
 from qnnmem.text import quote
-from qnnmem.verbs.doctor import check_facts, facts_for, find_facts, look_beside
+from qnnmem.verbs.doctor import check_facts, check_machine, facts_for, find_facts
+from qnnmem.version import __version__
 
 if TYPE_CHECKING:
     from qnnmem.cli.output import Output
@@ -33,7 +36,7 @@ _OF_MODEL = ("--dim", "--shape", "--value")
 _SHOWN_LIVE = ("text", "markdown")  # the other formats are a single object, which must end
 
 
-class _Asked(NamedTuple):
+class _Request(NamedTuple):
     """The user's request, as the renderers need it."""
 
     options: DoctorOptions
@@ -63,7 +66,7 @@ def doctor(paths: tuple[str, ...], options: DoctorOptions, output: Output) -> in
     """
     if any(options.sizes.values()) and options.model is None:
         raise UsageError("--dim, --shape and --value need --model")
-    host, paths = _sort_out(options.host, paths)
+    host, paths = _machine_and_logs(options.host, paths)
     if not paths:
         _check_alone(host, options)
         return _show_machine(host or "", output)
@@ -71,10 +74,10 @@ def doctor(paths: tuple[str, ...], options: DoctorOptions, output: Output) -> in
     from qnnmem.verbs.named_files import log_names
 
     names = log_names(paths)
-    asked = _Asked(options, output, host, _guide(options))
+    request = _Request(options, output, host, _guide(options))
     check_facts(options)
-    _check(asked)
-    code = _run(names, asked)
+    _check_options(request)
+    code = _run(names, request)
     known_codes.keep()
     return code
 
@@ -96,9 +99,9 @@ def _guide(options: DoctorOptions) -> Guide:
     return Guide(options.model, options.binary, options.soc, settings, own)
 
 
-def _check(asked: _Asked) -> None:
+def _check_options(request: _Request) -> None:
     """Raise UsageError for contradictory options."""
-    options, form = asked.options, asked.form
+    options, form = request.options, request.form
     alone = options.cluster is None and options.jobs == 1
     if options.cluster is not None and options.jobs != 1:
         raise UsageError("--cluster and --jobs cannot be combined")
@@ -106,7 +109,7 @@ def _check(asked: _Asked) -> None:
         raise UsageError(
             "--follow reads one log and cannot be combined with --jobs, --cluster or --group-by"
         )
-    if asked.host is not None:
+    if request.host is not None:
         _check_form(form)
         if options.follow:
             raise UsageError(
@@ -117,16 +120,15 @@ def _check(asked: _Asked) -> None:
         raise UsageError(f"--group-by supports only text and json, not {form}")
 
 
-def _run(names: tuple[str, ...], asked: _Asked) -> int:
+def _run(names: tuple[str, ...], request: _Request) -> int:
     """Diagnose logs and show the result; return the exit code."""
-    from qnnmem.cli.output import say_verdict, write_stream
     from qnnmem.verbs.doctor import diagnose_streams, read_logs
 
-    options, output = asked.options, asked.output
+    options, output = request.options, request.output
     logs = read_logs(names, tuple(map(Path, options.kb)), follow=options.follow)
     streams, knowledge = logs.found.streams, logs.knowledge
-    asked.guide.whys.update(knowledge.packed.whys)
-    live = _LiveOutput(asked) if options.follow and output.path is None else None
+    request.guide.whys.update(knowledge.packed.whys)
+    live = _LiveOutput(request) if options.follow and output.path is None else None
     if options.follow:
         diagnosis = _follow(streams, knowledge, live)
     else:
@@ -141,9 +143,9 @@ def _run(names: tuple[str, ...], asked: _Asked) -> int:
         model = facts_for(options, diagnosis)
         diagnosis.notes += model.missing if model else ()
         facts = model.facts if model else None
-        machine = look_beside(asked.host, diagnosis) if asked.host else None
+        machine = check_machine(request.host, diagnosis) if request.host else None
         stats = diagnosis.stats(streams)
-        pieces = _render(diagnosis, stats, asked, facts, machine)
+        pieces = _render(diagnosis, stats, request, facts, machine)
         write_stream(pieces, output.path, output.force)
         if output.path is not None:
             say_verdict(_verdict(diagnosis, stats, facts))
@@ -167,19 +169,18 @@ def _show_nothing(_incident: Incident) -> None:
 class _LiveOutput:
     """Shows the incidents of a growing log."""
 
-    def __init__(self, asked: _Asked) -> None:
+    def __init__(self, request: _Request) -> None:
         from qnnmem.doctor.backend import ALL
 
         self.shown = 0
-        self._form, self._verbose, self._guide = asked.form, asked.output.verbose, asked.guide
+        self._form, self._verbose, self._guide = request.form, request.output.verbose, request.guide
         # Compile before watching the log, so that no incident waits for a compile.
-        found = find_facts(asked.options, ALL) if asked.form in _SHOWN_LIVE else None
-        self._facts = found.facts if found else None
-        self.missing = found.missing if found else ()
+        model = find_facts(request.options, ALL) if request.form in _SHOWN_LIVE else None
+        self._facts = model.facts if model else None
+        self.missing = model.missing if model else ()
 
     def report(self, incident: Incident) -> None:
         """Show an incident immediately; JSON and SARIF are one object, shown at the end."""
-        from qnnmem.cli.output import write
         from qnnmem.report import doctor as report
         from qnnmem.report import doctor_formats
 
@@ -205,39 +206,38 @@ class _LiveOutput:
 def _render(
     diagnosis: Diagnosis,
     stats: ReadingStats,
-    asked: _Asked,
+    request: _Request,
     facts: FactsOfBackends | None,
     machine: HostResult | None,
 ) -> Iterable[str]:
-    if machine is not None and asked.form == "text":
+    if machine is not None and request.form == "text":
         from qnnmem.report.host import render_beside
 
-        pieces = _render(diagnosis, stats, asked, facts, None)
-        return chain(pieces, (render_beside(machine, verbose=asked.output.verbose),))
-    if asked.options.group_by is not None:
-        return _render_groups(diagnosis, stats, asked, facts, machine)
-    incidents = (_with_facts(one, facts) for one in diagnosis.incidents())
-    if asked.form == "sarif":
+        pieces = _render(diagnosis, stats, request, facts, None)
+        return chain(pieces, (render_beside(machine, verbose=request.output.verbose),))
+    if request.options.group_by is not None:
+        return _render_groups(diagnosis, stats, request, facts, machine)
+    incidents = (_with_facts(incident, facts) for incident in diagnosis.incidents())
+    if request.form == "sarif":
         from qnnmem.report.doctor_formats import render_sarif
-        from qnnmem.version import __version__
 
-        return render_sarif(incidents, stats, __version__, asked.guide)
-    if asked.form == "markdown":
+        return render_sarif(incidents, stats, __version__, request.guide)
+    if request.form == "markdown":
         from qnnmem.report.doctor_formats import render_markdown
 
-        return render_markdown(incidents, stats, asked.guide)
+        return render_markdown(incidents, stats, request.guide)
     from qnnmem.report import doctor as report
 
-    if asked.form == "json":
+    if request.form == "json":
         rows = diagnosis.rows() if facts is None else incidents
-        return report.render_json(rows, stats, machine=machine, guide=asked.guide)
-    return report.render_text(incidents, stats, verbose=asked.output.verbose, guide=asked.guide)
+        return report.render_json(rows, stats, machine=machine, guide=request.guide)
+    return report.render_text(incidents, stats, verbose=request.output.verbose, guide=request.guide)
 
 
 def _render_groups(
     diagnosis: Diagnosis,
     stats: ReadingStats,
-    asked: _Asked,
+    request: _Request,
     facts: FactsOfBackends | None,
     machine: HostResult | None,
 ) -> Iterable[str]:
@@ -245,10 +245,10 @@ def _render_groups(
     from qnnmem.report.doctor import notes, render_fleet, render_json
     from qnnmem.report.doctor_words import amount
 
-    summary = group(diagnosis, asked.options.group_by or "")
-    if asked.form == "json":
-        incidents = (_with_facts(one, facts) for one in diagnosis.incidents())
-        return render_json(incidents, stats, summary, machine, asked.guide)
+    summary = group(diagnosis, request.options.group_by or "")
+    if request.form == "json":
+        incidents = (_with_facts(incident, facts) for incident in diagnosis.incidents())
+        return render_json(incidents, stats, summary, machine, request.guide)
     return (render_fleet(summary), f"read {amount(stats)}\n", *notes(stats))
 
 
@@ -264,7 +264,9 @@ def _with_facts(incident: Incident, facts: FactsOfBackends | None) -> Incident:
     return incident if facts is None else facts.add_to(incident)
 
 
-def _sort_out(host: str | None, paths: tuple[str, ...]) -> tuple[str | None, tuple[str, ...]]:
+def _machine_and_logs(
+    host: str | None, paths: tuple[str, ...]
+) -> tuple[str | None, tuple[str, ...]]:
     """Return the machine and the logs; if a log follows `--host`, the machine is the local one."""
     if host is None:
         return None, paths
@@ -273,8 +275,9 @@ def _sort_out(host: str | None, paths: tuple[str, ...]) -> tuple[str | None, tup
     if is_machine(host):
         return host, paths
     if host != "-" and "://" not in host and not _is_there(host):
-        what = f"--host cannot be {quote(host)}; it must be local, adb, adb:SERIAL or image:FOLDER"
-        raise UsageError(f"{what}, and no log of that name exists")
+        forms = "local, adb, adb:SERIAL or image:FOLDER"
+        problem = f"--host cannot be {quote(host)}; it must be {forms}"
+        raise UsageError(f"{problem}, and no log of that name exists")
     return LOCAL, (host, *paths)
 
 
@@ -289,13 +292,12 @@ def _show_machine(host: str, output: Output) -> int:
     """Check a machine and show the result; return the exit code."""
     from qnnmem.doctor.host import examine, find_machine
     from qnnmem.report import host as report
-    from qnnmem.results.schema import encode
 
     _check_form(output.form)
-    found = examine(find_machine(host))
-    text = encode(found) if output.is_json else report.render_text(found, verbose=output.verbose)
-    output.write(text, report.verdict(found))
-    return found.exit_code
+    result = examine(find_machine(host))
+    text = partial(report.render_text, result, verbose=output.verbose)
+    output.show(result, text, report.verdict(result))
+    return result.exit_code
 
 
 def _check_form(form: str) -> None:

@@ -169,10 +169,10 @@ EXAMPLES: dict[str, tuple[str, str]] = {
 }
 # Examples that need the real HTP library to compile, load or run a model.
 BY_THE_LIBRARY = tuple(
-    one
+    example
     for verb, pair in EXAMPLES.items()
-    for one in pair
-    if verb in ("sweep", "provoke") or "--run" in one or (_MODEL in one and "--soc" in one)
+    for example in pair
+    if verb in ("sweep", "provoke") or "--run" in example or {_MODEL, "--soc"} <= {*example.split()}
 )
 # Examples that run until they are stopped, or need a program that the checkout lacks.
 ELSEWHERE = (*EXAMPLES["serve"], *EXAMPLES["check-client"], *EXAMPLES["watch"])

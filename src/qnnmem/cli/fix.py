@@ -10,9 +10,12 @@ import click
 from msgspec.structs import replace
 
 from qnnmem.cli.options import printed, takes
+from qnnmem.cli.output import say_refused, say_verdict
+from qnnmem.cli.progress import ProgressBar
 from qnnmem.cli.recorded_args import RecordingCommand, recorded_args, verb_call
 from qnnmem.errors import UsageError
 from qnnmem.options.fix import FixOptions
+from qnnmem.results.schema import encode
 
 if TYPE_CHECKING:
     from qnnmem.cli.output import Output
@@ -42,35 +45,34 @@ def fix(models: tuple[str, ...], options: FixOptions, output: Output) -> int:
     or no change to a model prevents the failure in the log. With several models, the worst result
     counts: 2, then 1, then 3. 130 after Ctrl-C, which writes the best result so far.
     """
-    from qnnmem.cli.output import say_verdict
     from qnnmem.loader.file_kind import is_kind
     from qnnmem.verbs import fix_log
     from qnnmem.verbs.fix import FixTask, check_fix
     from qnnmem.verbs.named_files import log_names, named_files
 
-    asked = None
+    goal = None
     if options.logs:
-        asked = fix_log.asked_by(log_names(options.logs), models, options.recipe)
-        backend = fix_log.backend_for(asked, _given_backend(options))
-        soc = options.soc or (asked.soc if backend == "htp" else None)
+        goal = fix_log.goal_in(log_names(options.logs), models, options.recipe)
+        backend = fix_log.backend_for(goal, _given_backend(options))
+        soc = options.soc or (goal.soc if backend == "htp" else None)
         options = replace(options, backend=backend, soc=soc)
     check_fix(options)
     typed = tuple(word for word in recorded_args() if word.partition("=")[0] not in _NO_CHANGE)
-    task = FixTask("", options, given=recorded_args("prepare"), typed=typed)
-    if asked is not None:
-        return _show_fixed(fix_log.task_for(asked, models, task), output)
+    task = FixTask("", options, prepare_options=recorded_args("prepare"), typed=typed)
+    if goal is not None:
+        return _show_fixed(fix_log.task_for(goal, models, task), output)
     if not models:
         context = click.get_current_context()
         raise click.MissingParameter(ctx=context, param=context.command.params[0])
-    found = named_files(models, lambda path: is_kind(path, ("onnx", "tflite")), "model")
-    say_verdict("\n".join(found.left_out))
-    is_one = len(models) == 1 and models == found.files
+    named = named_files(models, lambda path: is_kind(path, ("onnx", "tflite")), "model")
+    say_verdict("\n".join(named.left_out))
+    is_one = len(models) == 1 and models == named.files
     if is_one and not (options.is_htp and len(options.socs) > 1):
         task = task._replace(model=models[0])
         return (
             _show_shapes(task, output) if _has_several_shapes(task) else _show_fixed(task, output)
         )
-    return _show_all(found.files, task, output)
+    return _show_all(named.files, task, output)
 
 
 def _given_backend(options: FixOptions) -> str | None:
@@ -83,36 +85,31 @@ def _given_backend(options: FixOptions) -> str | None:
 
 def _show_fixed(task: FixTask, output: Output) -> int:
     """Fix one model and print the result; return the exit code."""
-    from qnnmem.cli.progress import ProgressBar
     from qnnmem.report.fix import render_text
-    from qnnmem.results.schema import encode
     from qnnmem.verbs.fix import fix_file
 
     with ProgressBar(f"reading {Path(task.model).name}") as bar:
         done = fix_file(task, verb_call(bar))
     if output.is_json:
-        text = encode(done.as_result(chain=task.chain))
+        output.write(encode(done.as_result(chain=task.chain)))
     else:
-        text = render_text(done.result, done.files, done.commands, task.chain, done.validation)
-    output.write(text)
+        facts = done.result, done.files, done.commands, task.chain, done.validation
+        output.write(render_text(*facts))
     return done.exit_code
 
 
 def _show_all(files: Sequence[str], task: FixTask, output: Output) -> int:
     """Fix several models and print a table; return the exit code."""
-    from qnnmem.cli.output import say_refused
-    from qnnmem.cli.progress import ProgressBar
     from qnnmem.report.fix import render_table
     from qnnmem.results.fix import FixedModels
-    from qnnmem.results.schema import encode
     from qnnmem.verbs.fix import INTERRUPTED
     from qnnmem.verbs.fix_many import fix_models
 
     rows, is_interrupted = fix_models(files, task, ProgressBar)
-    found = FixedModels.of(rows)
-    output.write(encode(found) if output.is_json else render_table(rows))
+    results = FixedModels.of(rows)
+    output.show(results, lambda: render_table(rows))
     say_refused(rows)
-    return INTERRUPTED if is_interrupted else found.exit_code
+    return INTERRUPTED if is_interrupted else results.exit_code
 
 
 def _has_several_shapes(task: FixTask) -> bool:
@@ -123,10 +120,8 @@ def _has_several_shapes(task: FixTask) -> bool:
 
 def _show_shapes(task: FixTask, output: Output) -> int:
     """Fix a model for each set of shapes; print the command that puts all results in one binary."""
-    from qnnmem.cli.progress import ProgressBar
     from qnnmem.fix.graph.shape_sets import set_names, shape_sets
     from qnnmem.report import fix as report
-    from qnnmem.report.fix import command_lines, together
     from qnnmem.verbs.fix import fix_file
 
     if output.is_json or task.options.recipe is not None or task.options.is_htp:
@@ -140,12 +135,15 @@ def _show_shapes(task: FixTask, output: Output) -> int:
         options = replace(task.options, shapes=tuple(shapes.items()))
         own = task._replace(options=options, stem=f"{stem}_{name}", always=True)
         with ProgressBar(f"reading {Path(task.model).name}") as bar:
-            one = fix_file(own, verb_call(bar))
-        parts.append(f"{name}: {report.render_text(one.result, one.files, (), (), one.validation)}")
-        done.append(one)
-    code = max(one.exit_code for one in done)
-    files = [one.files[0] for one in done if one.files]
-    binary = str(Path(task.options.output, f"{stem}.bin"))
-    last = [] if code else command_lines([together([one.result for one in done], files, binary)])
-    output.write("\n".join((*parts, *last, "")))
+            outcome = fix_file(own, verb_call(bar))
+        text = report.render_text(outcome.result, outcome.files, (), (), outcome.validation)
+        parts.append(f"{name}: {text}")
+        done.append(outcome)
+    code = max(outcome.exit_code for outcome in done)
+    if not code:
+        files = [outcome.files[0] for outcome in done if outcome.files]
+        binary = str(Path(task.options.output, f"{stem}.bin"))
+        results = [outcome.result for outcome in done]
+        parts += report.command_lines([report.together(results, files, binary)])
+    output.write("\n".join((*parts, "")))
     return code

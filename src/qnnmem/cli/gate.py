@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from qnnmem.atomic_file import check_replaceable, folder_for_output, write_together
 from qnnmem.cli.options import detailed, form_of, takes
+from qnnmem.cli.progress import ProgressBar
 from qnnmem.cli.recorded_args import RecordingCommand, recorded_args, verb_call
+from qnnmem.cli.streams import note
 from qnnmem.errors import UsageError
 from qnnmem.options.gate import CheckOptions, DiffOptions
+from qnnmem.results.schema import encode
 from qnnmem.text import quote
 
 if TYPE_CHECKING:
@@ -44,15 +49,13 @@ def check(options: CheckOptions, output: Output) -> int:
     a file cannot be read, 3 cannot tell. With several results, the worst one counts: 2, then 1,
     then 3.
     """
-    from qnnmem.cli.output import check_free
-    from qnnmem.cli.progress import ProgressBar
     from qnnmem.verbs.gate import check_budgets
 
     others = [output._replace(path=Path(name), form=_form_of(name)) for name in options.also]
-    paths = [one.path for one in (output, *others) if one.path is not None]
+    paths = [target.path for target in (output, *others) if target.path is not None]
     _check_twice(paths)
     for path in paths:
-        check_free(path, output.force)
+        check_replaceable(path, force=output.force)
     # File names are relative to the current folder, on GitHub to the top of the repository.
     top = os.environ.get(_WORKSPACE) if output.form == "github" else None
     with ProgressBar("checking") as bar:
@@ -87,13 +90,12 @@ def _draw(run: BudgetRun, maps: str | None) -> dict[str, str]:
     """Write memory maps to a folder; return the path of each map by model name."""
     if maps is None:
         return {}
-    from qnnmem.atomic_file import folder_for_output, write_together
     from qnnmem.report.check import drawings
 
-    folder, found = Path(maps), drawings(run.models)
+    folder, drawn = Path(maps), drawings(run.models)
     with folder_for_output(folder):
-        write_together({folder / file: svg.encode() for file, svg in found.values()})
-    return {name: (folder / file).as_posix() for name, (file, _) in found.items()}
+        write_together({folder / file: svg.encode() for file, svg in drawn.values()})
+    return {name: (folder / file).as_posix() for name, (file, _) in drawn.items()}
 
 
 def _render(run: BudgetRun, output: Output, drawn: dict[str, str]) -> str:
@@ -101,8 +103,6 @@ def _render(run: BudgetRun, output: Output, drawn: dict[str, str]) -> str:
     from qnnmem.report import check as report
 
     if output.is_json:
-        from qnnmem.results.schema import encode
-
         return encode(run.result)
     if output.form in ("junit", "sarif", "github"):
         render = {
@@ -116,17 +116,16 @@ def _render(run: BudgetRun, output: Output, drawn: dict[str, str]) -> str:
     if output.form == "html":
         from qnnmem.report.page.budgets import check_page
 
-        maps = {one.name: plan_map(one.plan) for one in run.models if one.plan is not None}
+        maps = {model.name: plan_map(model.plan) for model in run.models if model.plan is not None}
         return check_page(run.result, maps)
     again = [
         word for word in recorded_args() if not word.startswith(("--maps", "--update", "--also"))
     ]
-    return report.render_text(run, verbose=output.verbose, given=again)
+    return report.render_text(run, verbose=output.verbose, options=again)
 
 
 def _summarise(run: BudgetRun, drawn: dict[str, str]) -> None:
     """Append the result to the summary of a GitHub workflow step, if there is one."""
-    from qnnmem.cli.streams import note
     from qnnmem.report.check import render_markdown
 
     name = os.environ.get(_SUMMARY)
@@ -158,18 +157,14 @@ def diff(before: str, after: str, options: DiffOptions, output: Output) -> int:
     Exit codes: 0 B is not worse, 1 B is worse or the changes are mixed, 2 A and B cannot be
     compared.
     """
-    from qnnmem.cli.progress import ProgressBar
     from qnnmem.report import diff as report
-    from qnnmem.results.schema import encode
     from qnnmem.verbs.gate import compare_files
 
     with ProgressBar("comparing") as bar:
-        found = compare_files(before, after, options, verb_call(bar))
-    if output.is_json:
-        text = encode(found)
-    elif output.form == "markdown":
-        text = report.render_markdown(found)
+        result = compare_files(before, after, options, verb_call(bar))
+    if output.form == "markdown":
+        output.write(report.render_markdown(result), result.verdict)
     else:
-        text = report.render_text(found, verbose=output.verbose)
-    output.write(text, found.verdict)
-    return found.exit_code
+        text = partial(report.render_text, result, verbose=output.verbose)
+        output.show(result, text, result.verdict)
+    return result.exit_code

@@ -76,11 +76,11 @@ def _is_assignment(option: click.Option, verb: str | None) -> bool:
 
 def _check_names(option: click.Option, ctx: click.Context, words: Sequence[str]) -> None:
     """Raise UsageError if an option gives the same name two values."""
-    given: dict[str, str] = {}
+    values: dict[str, str] = {}
     for word in words:
         name, _, value = (part.strip() for part in word.rpartition("="))
-        if given.setdefault(name, value) != value:
-            both = " and ".join(plain_or_quoted(one, _SHOWN) for one in (given[name], value))
+        if values.setdefault(name, value) != value:
+            both = " and ".join(plain_or_quoted(value, _SHOWN) for value in (values[name], value))
             start = f"{max(option.opts, key=len)} gives {quote(name)} two values"
             raise click.UsageError(f"{start}, {both}", ctx)
 
@@ -146,14 +146,14 @@ class Page(click.Context):
         return formatter.getvalue().rstrip("\n")
 
     def _write_options(self, formatter: click.HelpFormatter, *, is_whole: bool) -> None:
-        options = [one for one in self.command.get_params(self) if isinstance(one, click.Option)]
-        own = [one for one in options if is_whole or not is_shared(one)]
-        records = [record for one in own if (record := one.get_help_record(self))]
+        options = [p for p in self.command.get_params(self) if isinstance(p, click.Option)]
+        own = [option for option in options if is_whole or not is_shared(option)]
+        records = [record for option in own if (record := option.get_help_record(self))]
         if records:
             with formatter.section("Options"):
                 formatter.write_dl(records)
         if not is_whole:
-            shared = [max(one.opts, key=len) for one in options if is_shared(one)]
+            shared = [max(option.opts, key=len) for option in options if is_shared(option)]
             formatter.write_paragraph()
             with formatter.indentation():
                 formatter.write_text(f"Shared options: {', '.join(shared)}.")

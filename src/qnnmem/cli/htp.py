@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from qnnmem.atomic_file import check_replaceable, folder_for_output, write_together
 from qnnmem.cli.options import detailed, printed, shows, takes
+from qnnmem.cli.output import say_refused, say_verdict
+from qnnmem.cli.progress import ProgressBar
 from qnnmem.cli.recorded_args import RecordingCommand, recorded_args, verb_call
-from qnnmem.errors import MissingSoc, UsageError
+from qnnmem.cli.streams import note
+from qnnmem.errors import CannotTell, MissingSoc, OutOfTime, QnnMemError, UsageError
 from qnnmem.options.htp import (
     FitOptions,
     FootprintOptions,
@@ -23,6 +28,8 @@ from qnnmem.options.htp import (
     ValidateOptions,
     WorkerOptions,
 )
+from qnnmem.results.files import worst_code
+from qnnmem.results.schema import encode
 
 if TYPE_CHECKING:
     from qnnmem.cli.output import Output
@@ -49,38 +56,32 @@ def fit(files: tuple[str, ...], options: FitOptions, output: Output) -> int:
     finished within the time limit. With several files, the worst result counts: 2, then 1, then 4,
     then 3.
     """
-    from qnnmem.cli.output import say_refused, say_verdict
-    from qnnmem.cli.progress import ProgressBar
     from qnnmem.verbs.fit import check_fit, fit_file
     from qnnmem.verbs.named_files import named_files, read_by
 
     check_fit(options)
-    found = named_files(files, read_by("fit"), "HTP model")
-    say_verdict("\n".join(found.left_out))
-    if len(files) > 1 or files != found.files:
-        rows = _fit_all(found.files, options)
-        _show_fits(rows, output)
-        say_refused(rows)
-        from qnnmem.results.files import worst_code
+    named = named_files(files, read_by("fit"), "HTP model")
+    say_verdict("\n".join(named.left_out))
+    if len(files) > 1 or files != named.files:
+        from qnnmem.report.fit import render_all, verdict_on_files
+        from qnnmem.results.fit import FitsResult
 
+        rows = _fit_all(named.files, options)
+        text = partial(render_all, rows, verbose=output.verbose)
+        output.show(FitsResult.of(rows), text, verdict_on_files(rows))
+        say_refused(rows)
         return worst_code(row.exit_code for row in rows)
     with ProgressBar(f"reading {Path(files[0]).name}") as bar:
         result = fit_file(files[0], options, verb_call(bar))
     from qnnmem.report.fit import render_text, verdict_on_all
-    from qnnmem.results.schema import encode
 
-    if output.is_json:
-        text = encode(result)
-    else:
-        text = render_text(result, verbose=output.verbose, given=recorded_args("fix"))
-    output.write(text, verdict_on_all(result))
+    text = partial(render_text, result, verbose=output.verbose, options=recorded_args("fix"))
+    output.show(result, text, verdict_on_all(result))
     return result.exit_code
 
 
 def _fit_all(files: Sequence[str], options: FitOptions) -> list[FitRow]:
     """Return a table row with the verdicts for each file."""
-    from qnnmem.cli.progress import ProgressBar
-    from qnnmem.errors import CannotTell, OutOfTime, QnnMemError
     from qnnmem.verbs.fit import fit_file
     from qnnmem.verbs.named_files import refused
 
@@ -94,18 +95,6 @@ def _fit_all(files: Sequence[str], options: FitOptions) -> list[FitRow]:
         except QnnMemError as exc:
             rows.append(refused(file, exc))
     return rows
-
-
-def _show_fits(rows: Sequence[FitRow], output: Output) -> None:
-    from qnnmem.report.fit import render_all, verdict_on_files
-    from qnnmem.results.fit import FitsResult
-    from qnnmem.results.schema import encode
-
-    if output.is_json:
-        text = encode(FitsResult.of(rows))
-    else:
-        text = render_all(rows, verbose=output.verbose)
-    output.write(text, verdict_on_files(rows))
 
 
 @click.command(cls=RecordingCommand)
@@ -127,29 +116,24 @@ def footprint(file: str, options: FootprintOptions, output: Output) -> int:
     Exit codes: 0 shown, 1 the model cannot be compiled, 2 it cannot be read, 3 a library, a SoC, a
     size in the file or an output of the model is missing, 4 not finished within the time limit.
     """
-    from qnnmem.cli.progress import ProgressBar
     from qnnmem.verbs.footprint import bill_exit_code, bill_file
 
     with ProgressBar(f"reading {Path(file).name}") as bar:
         call = verb_call(bar)
-        found = bill_file(file, options, call)
+        outcome = bill_file(file, options, call)
     from qnnmem.htp.compile import CompileFailure
     from qnnmem.report.bill import verdict
-    from qnnmem.verbs.refusal import failure_code, say_failure
 
-    if isinstance(found, CompileFailure):
-        output.to_terminal().write(say_failure(found, "bill", call.flags, as_json=output.is_json))
-        return failure_code(found)
-    output.write(_render_bill(found.bill, output, compiled=found.is_compiled), verdict(found.bill))
-    return bill_exit_code(found.bill)
+    if isinstance(outcome, CompileFailure):
+        return output.show_failure(outcome, "bill", call)
+    bill, is_compiled = outcome
+    output.show(bill, lambda: _render_bill(bill, output, compiled=is_compiled), verdict(bill))
+    return bill_exit_code(bill)
 
 
 def _render_bill(bill: Bill, output: Output, *, compiled: bool) -> str:
     from qnnmem.report import bill as report
-    from qnnmem.results.schema import encode
 
-    if output.is_json:
-        return encode(bill)
     if compiled:
         following = report.next_prepare(bill, recorded_args("prepare"))
     else:
@@ -177,7 +161,6 @@ def qmem(file: str, options: QmemOptions, output: Output) -> int:
     be read, 3 a library, a SoC or a size in the file is missing, 4 not finished within the time
     limit.
     """
-    from qnnmem.cli.progress import ProgressBar
     from qnnmem.verbs.footprint import compare_io, qmem_exit_code
 
     with ProgressBar(f"reading {Path(file).name}") as bar:
@@ -185,17 +168,12 @@ def qmem(file: str, options: QmemOptions, output: Output) -> int:
         table = compare_io(file, options, call)
     from qnnmem.htp.compile import CompileFailure
     from qnnmem.report.qmem import render_text, verdict
-    from qnnmem.results.schema import encode
-    from qnnmem.verbs.refusal import failure_code, say_failure
 
     if isinstance(table, CompileFailure):
-        output.to_terminal().write(say_failure(table, "table", call.flags, as_json=output.is_json))
-        return failure_code(table)
-    if output.is_json:
-        text = encode(table.result)
-    else:
-        text = render_text(table.result, recorded_args, no_run=table.no_run, verbose=output.verbose)
-    output.write(text, verdict(table.result))
+        return output.show_failure(table, "table", call)
+    result = table.result
+    text = partial(render_text, result, recorded_args, no_run=table.no_run, verbose=output.verbose)
+    output.show(result, text, verdict(result))
     return qmem_exit_code(table)
 
 
@@ -217,9 +195,7 @@ def sweep(model: str, options: SweepOptions, output: Output) -> int:
     from qnnmem.verbs.sweep import run_sweep, sweep_task
 
     task = sweep_task(model, options)
-    from qnnmem.cli.progress import ProgressBar
     from qnnmem.report.sweep import render_text, verdict
-    from qnnmem.results.schema import encode
 
     with ProgressBar(f"reading {Path(model).name}") as bar:
         call = verb_call(bar)
@@ -256,15 +232,13 @@ def validate(model: str, options: ValidateOptions, output: Output) -> int:
     Exit codes: 0 the results agree, 1 a tensor differs, or HTP refuses a model that the CPU runs, 2
     bad usage or unreadable input, 3 cannot tell.
     """
-    from qnnmem.cli.progress import ProgressBar
     from qnnmem.report.place import render_validated
-    from qnnmem.results.schema import encode
     from qnnmem.verbs.validate import validate_model
 
     with ProgressBar(f"reading {Path(model).name}") as bar:
         result = validate_model(model, options, verb_call(bar))
-    text = encode(result) if output.is_json else render_validated(result, verbose=output.verbose)
-    output.write(text, result.summary)
+    text = partial(render_validated, result, verbose=output.verbose)
+    output.show(result, text, result.summary)
     return result.exit_code
 
 
@@ -283,35 +257,32 @@ def place(files: tuple[str, ...], options: PlaceOptions, output: Output) -> int:
 
     Exit codes: 0 all fit, 1 not all fit, 2 bad usage or unreadable input, 3 cannot tell.
     """
-    from qnnmem.cli.output import say_verdict
-    from qnnmem.cli.progress import ProgressBar
     from qnnmem.loader.file_kind import is_kind
     from qnnmem.report.place import render_text, verdict
     from qnnmem.report.together import render_together, verdict_lines
-    from qnnmem.results.schema import encode
     from qnnmem.verbs.named_files import named_files, read_by
     from qnnmem.verbs.place import arrange_binaries, place_exit_code, place_files
 
     if options.verify and options.budget is not None:
         raise UsageError("remove --budget: --verify uses the library's own budget")
-    found = named_files(files, read_by("place"), "context binary", each_once=False)
-    say_verdict("\n".join(found.left_out))
-    if any(is_kind(Path(file), ("lpai",)) for file in found.files):
-        if not all(is_kind(Path(file), ("lpai",)) for file in found.files):
+    named = named_files(files, read_by("place"), "context binary", each_once=False)
+    say_verdict("\n".join(named.left_out))
+    if any(is_kind(Path(file), ("lpai",)) for file in named.files):
+        if not all(is_kind(Path(file), ("lpai",)) for file in named.files):
             raise UsageError(
                 "LPAI binaries and HTP contexts cannot be placed together; name files for only "
                 "one backend"
             )
-        arranged = arrange_binaries([Path(file) for file in found.files], options)
-        text = encode(arranged) if output.is_json else render_together(arranged)
-        output.write(text, "\n".join(verdict_lines(arranged)))
+        arranged = arrange_binaries([Path(file) for file in named.files], options)
+        verdicts = "\n".join(verdict_lines(arranged))
+        output.show(arranged, lambda: render_together(arranged), verdicts)
         return arranged.exit_code
     if options.concurrent:
         raise UsageError("--concurrent is only for LPAI binaries")
     with ProgressBar("reading") as bar:
-        answer = place_files([Path(file) for file in found.files], options, bar)
-    text = encode(answer) if output.is_json else render_text(answer, verbose=output.verbose)
-    output.write(text, verdict(answer))
+        answer = place_files([Path(file) for file in named.files], options, bar)
+    text = partial(render_text, answer, verbose=output.verbose)
+    output.show(answer, text, verdict(answer))
     return place_exit_code(answer)
 
 
@@ -330,15 +301,13 @@ def llm(model: str, options: LlmOptions, output: Output) -> int:
     Exit codes: 0 fits, 1 does not fit, 2 bad usage or unreadable input, 3 cannot tell. For a table,
     0 if one row fits.
     """
-    from qnnmem.cli.progress import ProgressBar
     from qnnmem.report.llm import render_text
-    from qnnmem.results.schema import encode
     from qnnmem.verbs.llm import plan_model
 
     with ProgressBar("reading") as bar:
         result = plan_model(model, options, verb_call(bar))
-    text = encode(result) if output.is_json else render_text(result, verbose=output.verbose)
-    output.write(text, result.summary)
+    text = partial(render_text, result, verbose=output.verbose)
+    output.show(result, text, result.summary)
     return result.exit_code
 
 
@@ -355,7 +324,6 @@ def socs(name: str | None, options: SocsOptions, output: Output) -> int:
     Exit codes: 0 listed, 2 no such SoC, 3 NAME has no HTP.
     """
     from qnnmem.report.socs import render_text
-    from qnnmem.results.schema import encode
     from qnnmem.results.socs import SocsResult
     from qnnmem.targets.socs import any_soc, with_hexagon
     from qnnmem.targets.socs import socs as known
@@ -365,8 +333,8 @@ def socs(name: str | None, options: SocsOptions, output: Output) -> int:
     else:
         chosen = tuple(soc for soc in known() if options.everything or soc.has_htp)
     shown = render_text(chosen)
-    verdict = "" if name is None else shown.split("\n", 1)[0]
-    output.write(encode(SocsResult(socs=tuple(chosen))) if output.is_json else shown, verdict)
+    verdict = "" if name is None else shown.partition("\n")[0]
+    output.show(SocsResult(socs=tuple(chosen)), lambda: shown, verdict)
     return 0 if name is None or any(soc.has_htp for soc in chosen) else 3
 
 
@@ -393,41 +361,35 @@ def provoke(kind: str, options: ProvokeOptions, output: Output) -> int:
     """  # noqa: D301  click wants the character itself
     if options.soc is None:
         raise MissingSoc(what="the failure depends on the SoC")
-    from qnnmem.atomic_file import folder_for_output
-    from qnnmem.cli.output import check_free
-    from qnnmem.cli.progress import ProgressBar
     from qnnmem.htp.provoke import FailureKind
     from qnnmem.htp.provoke import provoke as provoke_failure
     from qnnmem.report.provoke import render_text
-    from qnnmem.results.schema import encode
     from qnnmem.targets.socs import find_soc
 
     soc, wanted, folder = find_soc(options.soc), FailureKind(kind), Path(options.output)
     stem, limit = f"{kind}-{soc.name}", options.time_limit
     with folder_for_output(folder):
         for ending in ("json", "log", "onnx", "bin"):
-            check_free(folder / f"{stem}.{ending}", options.force)
+            check_replaceable(folder / f"{stem}.{ending}", force=options.force)
         with ProgressBar(f"provoking {kind}") as bar:
-            found = provoke_failure(wanted, soc, time_limit_s=limit, progress=bar.say)
-        record = found.record
+            provoked = provoke_failure(wanted, soc, time_limit_s=limit, progress=bar.say)
+        record = provoked.record
         if record.failed:
-            _store(found, folder / f"{stem}.json", options.force)
-    output.write(encode(record) if output.is_json else render_text(record))
+            _store(provoked, folder / f"{stem}.json", options.force)
+    output.show(record, lambda: render_text(record))
     if not record.failed:
         return 1
     return 0 if record.as_expected else 3
 
 
-def _store(found: Provoked, place: Path, force: bool) -> None:
+def _store(provoked: Provoked, place: Path, force: bool) -> None:
     """Write the record, the log and the input, or none of them."""
-    from qnnmem.atomic_file import shown, write_together
-    from qnnmem.cli.streams import note
-    from qnnmem.results.schema import encode
+    from qnnmem.atomic_file import shown
 
-    record, folder = found.record, place.parent
+    record, folder = provoked.record, place.parent
     contents = {
-        folder / record.log_file: found.log_text,
-        folder / record.input_file: found.input_bytes,
+        folder / record.log_file: provoked.log_text,
+        folder / record.input_file: provoked.input_bytes,
         place: encode(record).encode("utf-8", "backslashreplace"),
     }
     write_together(contents, force=force)
@@ -451,8 +413,8 @@ def htp_worker(options: WorkerOptions) -> int:
     from qnnmem.htp.remote.server import run_server, server_limits
 
     if sys.stdin.isatty():
-        what = "htp-worker is started by the command in QNNMEM_HTP_WORKER, not by hand"
-        raise UsageError(what, cure="docs/how-to/htp-anywhere.md has examples")
+        misuse = "htp-worker is started by the command in QNNMEM_HTP_WORKER, not by hand"
+        raise UsageError(misuse, cure="docs/how-to/htp-anywhere.md has examples")
     folder = cache_folder() if options.cache is None else Path(options.cache).absolute()
     if folder == NOWHERE:
         raise UsageError(

@@ -11,8 +11,11 @@ import click
 
 from qnnmem.cli.help import VerbGroup
 from qnnmem.cli.options import detailed, printed, shows, takes
+from qnnmem.cli.output import write
 from qnnmem.errors import UsageError
 from qnnmem.options.kb import KbListOptions, KbNewOptions, KbOptions
+from qnnmem.results.files import written_result
+from qnnmem.results.schema import encode
 
 if TYPE_CHECKING:
     from qnnmem.cli.output import Output
@@ -36,7 +39,6 @@ def list_entries(options: KbListOptions, output: Output) -> int:
     from qnnmem.doctor.kb.files import read_files
     from qnnmem.doctor.kb.listing import list_entries
     from qnnmem.report import kb as report
-    from qnnmem.results.schema import encode
 
     cause, stage = options.cause, options.stage
     if cause is not None and cause not in CAUSES:
@@ -47,8 +49,8 @@ def list_entries(options: KbListOptions, output: Output) -> int:
         if cause in (None, entry.cause) and stage in (None, entry.stage)
     ]
     notes = [note for path in options.kb for note in read_files(Path(path)).notes]
-    found = list_entries(chosen, notes)
-    output.write(encode(found) if output.is_json else report.render_list(found))
+    result = list_entries(chosen, notes)
+    output.show(result, lambda: report.render_list(result))
     return 0
 
 
@@ -65,7 +67,6 @@ def show(name: str, options: KbOptions, output: Output) -> int:
 
     from qnnmem.doctor.kb.listing import list_entries
     from qnnmem.report import kb as report
-    from qnnmem.results.schema import encode
 
     by_id = {entry.id: entry for entry in reversed(_entries(options.kb))}
     if name not in by_id:
@@ -73,7 +74,7 @@ def show(name: str, options: KbOptions, output: Output) -> int:
         hint = f"; did you mean {' or '.join(near)}?" if near else "; `qnnmem kb list` lists all"
         raise UsageError(f"no entry '{name}'{hint}")
     entry = by_id[name]
-    output.write(encode(list_entries([entry])) if output.is_json else report.render_entry(entry))
+    output.show(list_entries([entry]), lambda: report.render_entry(entry))
     return 0
 
 
@@ -92,13 +93,12 @@ def find(words: tuple[str, ...], options: KbOptions, output: Output) -> int:
     from qnnmem.doctor.kb.listing import list_found
     from qnnmem.doctor.kb.similar import find as find_entries
     from qnnmem.report import kb as report
-    from qnnmem.results.schema import encode
 
-    asked = " ".join(words)
-    found = find_entries(asked, _entries(options.kb))
-    shown = report.render_found(asked, found)
-    output.write(encode(list_found(found)) if output.is_json else shown, shown.split("\n", 1)[0])
-    return 0 if found else 1
+    query = " ".join(words)
+    matches = find_entries(query, _entries(options.kb))
+    shown = report.render_found(query, matches)
+    output.show(list_found(matches), lambda: shown, shown.partition("\n")[0])
+    return 0 if matches else 1
 
 
 @kb.command()
@@ -115,12 +115,11 @@ def check(options: KbOptions, output: Output) -> int:
     """
     from qnnmem.doctor.kb.check import check as check_entries
     from qnnmem.report import kb as report
-    from qnnmem.results.schema import encode
 
-    found = check_entries(tuple(map(Path, options.kb)))
-    shown = report.render_check(found)
-    output.write(encode(found) if output.is_json else shown, shown.split("\n", 1)[0])
-    return 0 if found.passes else 1
+    result = check_entries(tuple(map(Path, options.kb)))
+    shown = report.render_check(result)
+    output.show(result, lambda: shown, shown.partition("\n")[0])
+    return 0 if result.passes else 1
 
 
 @kb.command()
@@ -132,10 +131,7 @@ def new(name: str, options: KbNewOptions, output: Output) -> int:
 
     Exit codes: 0 written, 2 ID is not a valid name, or the file exists.
     """
-    from qnnmem.cli.output import write
     from qnnmem.doctor.kb.check import skeleton
-    from qnnmem.results.files import written_result
-    from qnnmem.results.schema import encode
 
     path = Path(options.output or f"{name}.md")
     write(skeleton(name), path, options.force)
@@ -148,8 +144,8 @@ def new(name: str, options: KbNewOptions, output: Output) -> int:
 def _entries(own: Sequence[str]) -> list[Entry]:
     from qnnmem.doctor.kb.knowledge import BUILT_IN, read_folder
 
-    mine = [entry for path in own for entry in read_folder(Path(path), own=True)[1]]
-    return [*mine, *read_folder(BUILT_IN)[1]]
+    entries = [entry for path in own for entry in read_folder(Path(path), own=True)[1]]
+    return [*entries, *read_folder(BUILT_IN)[1]]
 
 
 @click.command(context_settings={"ignore_unknown_options": True})
@@ -169,7 +165,6 @@ def explain(codes: tuple[str, ...], output: Output) -> int:
     from qnnmem.doctor.kb.knowledge import BUILT_IN, read_folder
     from qnnmem.report.kb import render_text
     from qnnmem.results.kb import ExplainResult
-    from qnnmem.results.schema import encode
     from qnnmem.verbs.named_files import STDIN, input_lines
 
     entries = read_folder(BUILT_IN)[1]
@@ -177,10 +172,8 @@ def explain(codes: tuple[str, ...], output: Output) -> int:
         text for code in _lines(codes) for text in (input_lines() if code == STDIN else [code])
     ]
     explained = [explain_code(code, entries) for code in named]
-    if output.is_json:
-        output.write(encode(ExplainResult(codes=tuple(explained))))
-    else:
-        output.write(render_text(explained, verbose=output.verbose))
+    result = ExplainResult(codes=tuple(explained))
+    output.show(result, lambda: render_text(explained, verbose=output.verbose))
     return 0 if all(code.meanings for code in explained) else 2
 
 

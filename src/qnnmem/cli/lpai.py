@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from qnnmem.atomic_file import shown
 from qnnmem.cli.help import VerbGroup
 from qnnmem.cli.options import printed, shows, takes
 from qnnmem.errors import UsageError
 from qnnmem.options.config import ExportOptions, HeadersOptions
+from qnnmem.results.files import written_result
+from qnnmem.results.schema import encode
 
 if TYPE_CHECKING:
     from qnnmem.cli.output import Output
@@ -33,10 +37,9 @@ def choices_command(output: Output) -> None:
     from qnnmem.lpai.profiles import choices
     from qnnmem.report.lpai import choices_text, with_options
     from qnnmem.results.lpai import ChoicesResult
-    from qnnmem.results.schema import encode
 
-    every = tuple(map(with_options, choices().values()))
-    output.write(encode(ChoicesResult(choices=every)) if output.is_json else choices_text(every))
+    listed = tuple(map(with_options, choices().values()))
+    output.show(ChoicesResult(choices=listed), lambda: choices_text(listed))
 
 
 @lpai.command("rules")
@@ -52,13 +55,10 @@ def rules_command(rule_id: str | None, output: Output) -> None:
     from qnnmem.contract.rules import rules
     from qnnmem.report.lpai import rule_text, rules_text
     from qnnmem.results.lpai import RulesResult
-    from qnnmem.results.schema import encode
 
     chosen = tuple(rules().values()) if rule_id is None else (_rule(rule_id),)
-    if output.is_json:
-        output.write(encode(RulesResult(rules=chosen)))
-    else:
-        output.write(rules_text(chosen) if rule_id is None else rule_text(chosen[0]))
+    text = rules_text(chosen) if rule_id is None else rule_text(chosen[0])
+    output.show(RulesResult(rules=chosen), lambda: text)
 
 
 @lpai.command("selftest")
@@ -71,12 +71,9 @@ def selftest_command(output: Output) -> int:
     from qnnmem.lpai.selftest import cases, run_cases
     from qnnmem.report.lpai import selftest_text
     from qnnmem.results.lpai import SelftestResult
-    from qnnmem.results.schema import encode
 
     results = run_cases(cases())
-    output.write(
-        encode(SelftestResult(rules=results)) if output.is_json else selftest_text(results)
-    )
+    output.show(SelftestResult(rules=results), lambda: selftest_text(results))
     return 0 if all(rule.as_expected for rule in results) else 1
 
 
@@ -112,23 +109,16 @@ def export_c(file: str, options: ExportOptions, output: Output) -> None:
 
     Exit codes: 0 written, 2 bad usage or unreadable input.
     """
-    from pathlib import Path
-
     from qnnmem.lpai.client_plan import read_client_plan
     from qnnmem.programs.c_headers import declarations
     from qnnmem.report.c_source import render_client
-    from qnnmem.results.files import written_result
-    from qnnmem.results.schema import encode
-    from qnnmem.version import __version__
+    from qnnmem.results.result import TOOL
 
     if output.is_json and output.path is None:
         raise UsageError("--json prints the name of the written file, so it needs -o FILE")
     plan, in_scratch = read_client_plan(Path(file)), options.io == "scratch"
     inside = declarations() if options.standalone else None
-    text = render_client(
-        plan, f"qnnmem {__version__}", io_in_scratch=in_scratch, declarations=inside
-    )
-    output.write(text)
+    output.write(render_client(plan, TOOL, io_in_scratch=in_scratch, declarations=inside))
     if output.is_json and output.path is not None:
         output.to_terminal().write(encode(written_result("lpai export-c", [output.path])))
 
@@ -146,12 +136,7 @@ def headers_command(options: HeadersOptions, output: Output) -> None:
 
     Exit codes: 0 written, 2 bad usage, or the folder contains other headers.
     """
-    from pathlib import Path
-
-    from qnnmem.atomic_file import shown
     from qnnmem.programs.c_headers import write_headers, write_libraries
-    from qnnmem.results.files import written_result
-    from qnnmem.results.schema import encode
 
     folder = Path(options.output)
     written = write_headers(folder, force=options.force)

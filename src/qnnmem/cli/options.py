@@ -102,12 +102,12 @@ def shows(
     def decorate(command: F) -> F:
         @wraps(command)
         def called(*words: Any, **given: Any) -> Any:
-            from qnnmem.cli.output import check_free
+            from qnnmem.atomic_file import check_replaceable
 
             result = group(**_chosen(fields, given))
             output = _output(result, forms, suffixes or {}, is_inferred=is_inferred)
             if output.path is not None:
-                check_free(output.path, output.force)  # before the work starts
+                check_replaceable(output.path, force=output.force)  # before the work starts
             return command(*words, output=output, **given)
 
         return _with_options(cast(F, called), fields)
@@ -156,20 +156,20 @@ def _with_options(command: F, fields: Iterable[OptionField]) -> F:
     return command
 
 
-def _chosen(fields: Iterable[OptionField], given: dict[str, Any]) -> dict[str, Any]:
+def _chosen(fields: Iterable[OptionField], values: dict[str, Any]) -> dict[str, Any]:
     """Remove the values of these options from `given`, and return them converted, by field name."""
-    return {field.name: _held(field, given.pop(field.name)) for field in fields}
+    return {field.name: _held(field, values.pop(field.name)) for field in fields}
 
 
-def _held(field: OptionField, given: Any) -> Any:
+def _held(field: OptionField, value: Any) -> Any:
     """Convert a value that click has parsed to the type of its option field."""
-    if given is None or not (field.opt.choices or field.opt.parses_many):
-        return given
+    if value is None or not (field.opt.choices or field.opt.parses_many):
+        return value
     if not field.is_many:
-        return field.parsed(given)[0]
+        return field.parsed(value)[0]
     if field.opt.parses_many:  # each text was parsed to a tuple
-        return tuple(value for several in given for value in several)
-    return tuple(field.parsed(text)[0] for text in given)
+        return tuple(value for several in value for value in several)
+    return tuple(field.parsed(text)[0] for text in value)
 
 
 def _click_option(field: OptionField) -> Callable[[F], F]:
@@ -237,17 +237,18 @@ def _form_of_file(path: Path, form: str | None, forms: Sequence[str]) -> str | N
     """Infer the format from the suffix; warn if an option disagrees."""
     from qnnmem.cli.streams import note
 
-    said, name = form_of(path), shorten(str(path), 200)
-    if said is None and form is None and path.suffix:
+    inferred, name = form_of(path), shorten(str(path), 200)
+    if inferred is None and form is None and path.suffix:
         known = {known: suffix for suffix, known in reversed(_FORM_OF.items())}
-        suffixes = ", ".join(known[one] for one in forms if one in known)
+        suffixes = ", ".join(known[form_name] for form_name in forms if form_name in known)
         suffix = shorten(path.suffix, 20)
         note(
             f"note: {name} is written as {forms[0]}: {suffix} is not a known suffix; use {suffixes}"
         )
-    if said is None or said == form or (said, form) == ("json", "perfetto"):  # a trace is JSON
+    is_trace = (inferred, form) == ("json", "perfetto")  # which is JSON
+    if inferred is None or inferred == form or is_trace:
         return form
-    if form is None and said in forms:
-        return said
+    if form is None and inferred in forms:
+        return inferred
     note(f"note: {name} is written as {form or forms[0]}, despite its suffix")
     return form

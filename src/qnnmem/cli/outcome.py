@@ -127,11 +127,11 @@ def blame(exc: BaseException) -> str:
     """Return a sentence about a failed system call or missing resource; empty for other errors."""
     if isinstance(exc, OSError):
         return _of_system(exc)
-    for one in _chain(exc):
-        if isinstance(one, MemoryError):
+    for cause in _chain(exc):
+        if isinstance(cause, MemoryError):
             return _memory()
-        if isinstance(one, OSError) and one.errno in _SHORTAGES:
-            return _of_system(one)
+        if isinstance(cause, OSError) and cause.errno in _SHORTAGES:
+            return _of_system(cause)
     if isinstance(exc, ImportError | RuntimeError | SystemError) or _is_foreign(exc):
         return _of_text(str(exc))
     return ""

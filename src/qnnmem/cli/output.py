@@ -5,12 +5,18 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from qnnmem.cli.screen import fitted
 from qnnmem.cli.streams import discard_output, note, say
 from qnnmem.errors import OutputError
 from qnnmem.text import counted, shorten
+
+if TYPE_CHECKING:
+    from msgspec import Struct
+
+    from qnnmem.htp.compile import CompileFailure
+    from qnnmem.verbs import VerbCall
 
 _LONGEST = 2000  # characters of a verdict
 
@@ -35,6 +41,20 @@ class Output(NamedTuple):
     def write(self, text: str, verdict: str = "") -> None:
         """Write the result; if it goes to a file, print the verdict to standard error."""
         write(text, self.path, self.force, verdict)
+
+    def show(self, result: Struct, render: Callable[[], str], verdict: str = "") -> None:
+        """Write the result as JSON if the user asked for JSON, else in the form of `render`."""
+        from qnnmem.results.schema import encode
+
+        self.write(encode(result) if self.is_json else render(), verdict)
+
+    def show_failure(self, failure: CompileFailure, missing: str, call: VerbCall) -> int:
+        """Print why a compile gave no result; return the exit code. `missing` names the result."""
+        from qnnmem.verbs.refusal import failure_code, say_failure
+
+        text = say_failure(failure, missing, call.flags, as_json=self.is_json)
+        self.to_terminal().write(text)
+        return failure_code(failure)
 
 
 def write(text: str, path: Path | None, force: bool, verdict: str = "") -> None:
@@ -72,20 +92,13 @@ def write_stream(pieces: Iterable[str], path: Path | None, force: bool) -> None:
     if path is None:
         _print(pieces)
         return
-    from qnnmem.atomic_file import shown, write_pieces
+    from qnnmem.atomic_file import check_replaceable, shown, write_pieces
 
-    check_free(path, force)
+    check_replaceable(path, force=force)
     # A name may contain a lone surrogate, which UTF-8 cannot encode.
     encoded = (piece.encode("utf-8", "backslashreplace") for piece in pieces)
     write_pieces(path, encoded, force=force)
     note(f"Wrote {shown(path)}")
-
-
-def check_free(path: Path, force: bool) -> None:
-    """Raise an error if a path cannot be written, or if it exists and `force` is not set."""
-    from qnnmem.atomic_file import check_replaceable
-
-    check_replaceable(path, force=force)
 
 
 def _print(pieces: Iterable[str]) -> None:

@@ -8,7 +8,12 @@ from pathlib import Path
 
 import click
 
+from qnnmem.atomic_file import check_replaceable
 from qnnmem.cli.options import takes
+from qnnmem.cli.output import write
+from qnnmem.cli.progress import ProgressBar
+from qnnmem.cli.recorded_args import verb_call
+from qnnmem.cli.streams import note
 from qnnmem.errors import CannotTell, UsageError
 from qnnmem.options.page import ReportOptions, ServeOptions
 
@@ -28,14 +33,11 @@ def report(files: tuple[str, ...], options: ReportOptions) -> int:
 
     Exit codes: 0 written, 2 bad usage or a file that cannot be shown.
     """
-    from qnnmem.cli.output import check_free, write
-    from qnnmem.cli.progress import ProgressBar
-    from qnnmem.cli.recorded_args import verb_call
     from qnnmem.verbs.page import render_files
 
     target = None if options.output is None else Path(options.output)
     if target is not None:
-        check_free(target, options.force)
+        check_replaceable(target, force=options.force)
     with ProgressBar("reading") as bar:
         page = render_files(files, options, verb_call(bar))
     write(page, target, options.force)
@@ -53,8 +55,6 @@ def serve(options: ServeOptions) -> int:
 
     Exit codes: 0 ended by Ctrl-C, 2 bad usage or the port is in use, 3 a package is missing.
     """
-    from qnnmem.cli.streams import note
-
     _check_installed()
     is_local, token = _is_loopback(options.host), options.token
     _check_token(token, is_local)
@@ -87,8 +87,8 @@ def _check_installed() -> None:
     if missing:
         from qnnmem.installation import command_for
 
-        what = f"the workbench needs {' and '.join(missing)}"
-        raise CannotTell(what, cure=f"install with: {command_for('serve')}")
+        missing_words = f"the workbench needs {' and '.join(missing)}"
+        raise CannotTell(missing_words, cure=f"install with: {command_for('serve')}")
 
 
 def _is_loopback(host: str) -> bool:
@@ -121,10 +121,10 @@ def _folder(data: str | None) -> Path:
 
     if data is not None:
         return Path(data)
-    found = cache_folder()
-    if found == NOWHERE:
+    folder = cache_folder()
+    if folder == NOWHERE:
         raise UsageError("there is no home folder to store results in; choose a folder with --data")
-    return found / "workbench"
+    return folder / "workbench"
 
 
 def _address(host: str, port: int) -> str:

@@ -8,15 +8,22 @@ from typing import TYPE_CHECKING
 
 import click
 
+from qnnmem.atomic_file import shown, write_whole
 from qnnmem.cli.options import detailed, takes
+from qnnmem.cli.output import say_refused, say_verdict
+from qnnmem.cli.progress import ProgressBar
 from qnnmem.cli.recorded_args import RecordingCommand, recorded_args
+from qnnmem.cli.streams import note
 from qnnmem.errors import QnnMemError, UsageError
 from qnnmem.options.plan import PlanFileOptions
+from qnnmem.results.files import RefusedFile
+from qnnmem.results.schema import encode
 
 if TYPE_CHECKING:
     from qnnmem.cli.output import Output
     from qnnmem.planner import MemoryPlan
     from qnnmem.planner.planned_file import PlannedFile, PlanRow
+    from qnnmem.report.plan_picture import PlanPicture
 
 _ONE = ("c", "svg", "png", "perfetto")  # formats for a single plan
 _LARGEST_INPUT = 2 << 30  # bytes of standard input; an ONNX file cannot be larger
@@ -43,7 +50,6 @@ def plan(files: tuple[str, ...], options: PlanFileOptions, output: Output) -> in
     allocations than TCM allows; 2 a file cannot be planned; 3 cannot tell. With several files, the
     worst result counts: 2, then 1, then 3.
     """
-    from qnnmem.cli.output import say_refused, say_verdict
     from qnnmem.planner.planned_file import plans_result
     from qnnmem.verbs.named_files import STDIN, named_files
 
@@ -52,17 +58,17 @@ def plan(files: tuple[str, ...], options: PlanFileOptions, output: Output) -> in
         raise UsageError("--concurrent needs --together")
     if form == "png" and output.path is None:
         raise UsageError("a PNG cannot be printed to a terminal; name a file with -o")
-    found = named_files(files, _is_model, "model")
-    if found.files.count(STDIN) and len(found.files) > 1:
+    named = named_files(files, _is_model, "model")
+    if named.files.count(STDIN) and len(named.files) > 1:
         raise UsageError("standard input cannot be planned together with other files")
     if options.together:
-        return _show_together(found.files, options, output)
-    if form in _ONE and len(found.files) > 1:
-        raise UsageError(f"--format {form} is for one file, not for {len(found.files)}")
-    say_verdict("\n".join(found.left_out))
+        return _show_together(named.files, options, output)
+    if form in _ONE and len(named.files) > 1:
+        raise UsageError(f"--format {form} is for one file, not for {len(named.files)}")
+    say_verdict("\n".join(named.left_out))
     # A pattern or a folder gives a table even for a single file.
-    if form in _ONE or (len(files) == 1 and files == found.files):
-        reports = _plan_file(found.files[0], options)
+    if form in _ONE or (len(files) == 1 and files == named.files):
+        reports = _plan_file(named.files[0], options)
         if form in _ONE and len(reports) > 1:
             raise UsageError(
                 f"--format {form} is for one graph, not for {len(reports)}; choose one with --graph"
@@ -72,7 +78,7 @@ def plan(files: tuple[str, ...], options: PlanFileOptions, output: Output) -> in
             return reports[0].result.exit_code
         rows: list[PlanRow] = [*reports]
     else:
-        rows = _plan_all(found.files, options)
+        rows = _plan_all(named.files, options)
     output.write(_render_all(rows, output), _verdict(rows))
     say_refused(rows)
     return plans_result(rows).exit_code
@@ -84,9 +90,8 @@ def _show_together(files: Sequence[str], options: PlanFileOptions, output: Outpu
 
     from qnnmem.planner.model_plan import limits_of
     from qnnmem.planner.together import arrange
-    from qnnmem.report.plan_picture import draw_named, png_of, svg_of
+    from qnnmem.report.plan_picture import draw_named, svg_of
     from qnnmem.report.together import render_together, render_together_c, verdict_lines
-    from qnnmem.results.schema import encode
 
     if output.form not in ("text", "json", "c", "svg", "png"):
         raise UsageError(
@@ -94,38 +99,39 @@ def _show_together(files: Sequence[str], options: PlanFileOptions, output: Outpu
         )
     own = replace(options, budgets=())
     reports = [row for file in files for row in _plan_file(file, own, one_of_many=len(files) > 1)]
-    found = arrange(reports, options.concurrent, limits_of(options))
-    verdict = "\n".join(verdict_lines(found))
+    result = arrange(reports, options.concurrent, limits_of(options))
+    verdict = "\n".join(verdict_lines(result))
     if output.form in ("svg", "png"):
-        title, axis = f"{len(found.models)} models together", "one model each"
-        picture = draw_named(found.map, title, f"{found.summary}; {found.assumed}", axis)
-        if output.form == "png" and output.path is not None:
-            from qnnmem.atomic_file import write_whole
-            from qnnmem.cli.output import say_verdict
-
-            write_whole(output.path, png_of(picture), force=output.force)
-            say_verdict(verdict)
-        else:
+        title, axis = f"{len(result.models)} models together", "one model each"
+        picture = draw_named(result.map, title, f"{result.summary}; {result.assumed}", axis)
+        if output.form == "svg":
             output.write(svg_of(picture), verdict)
+        else:
+            _write_png(picture, output, verdict)
     elif output.form == "c":
-        output.write(render_together_c(found, reports), verdict)
+        output.write(render_together_c(result, reports), verdict)
     else:
-        output.write(encode(found) if output.is_json else render_together(found), verdict)
-    return found.exit_code
+        output.show(result, lambda: render_together(result), verdict)
+    return result.exit_code
 
 
 def _show(report: PlannedFile, output: Output) -> None:
-    if output.form != "png" or output.path is None:
-        output.write(_render(report, output), _verdict([report]))
-        return
-    from qnnmem.atomic_file import shown, write_whole
-    from qnnmem.cli.output import say_verdict
-    from qnnmem.cli.streams import note
-    from qnnmem.report.plan_picture import render_png
+    if output.form == "png":
+        from qnnmem.report.plan_picture import picture_of
 
-    write_whole(output.path, render_png(report.result), force=output.force)
+        _write_png(picture_of(report.result), output, _verdict([report]))
+    else:
+        output.write(_render(report, output), _verdict([report]))
+
+
+def _write_png(picture: PlanPicture, output: Output, verdict: str) -> None:
+    from qnnmem.report.plan_picture import png_of
+
+    if output.path is None:
+        raise UsageError("a PNG cannot be printed to a terminal; name a file with -o")
+    write_whole(output.path, png_of(picture), force=output.force)
     note(f"Wrote {shown(output.path)}")
-    say_verdict(_verdict([report]))
+    say_verdict(verdict)
 
 
 def _is_model(path: Path) -> bool:
@@ -161,7 +167,6 @@ def _plan_file(
     file: str, options: PlanFileOptions, *, one_of_many: bool = False
 ) -> list[PlannedFile]:
     """Return a plan for each graph in a file; `one_of_many` if several files are planned."""
-    from qnnmem.cli.progress import ProgressBar
     from qnnmem.verbs.named_files import opened
     from qnnmem.verbs.plan import PlanRequest, plan_file
 
@@ -172,7 +177,6 @@ def _plan_file(
 def _render(report: PlannedFile, output: Output) -> str:
     from qnnmem.report.c_source import render_c
     from qnnmem.report.plan import render_answer, render_text
-    from qnnmem.results.schema import encode
 
     form = output.form
     if form == "csv":
@@ -195,8 +199,6 @@ def _render(report: PlannedFile, output: Output) -> str:
 def _render_all(rows: Sequence[PlanRow], output: Output) -> str:
     from qnnmem.planner.planned_file import plans_result
     from qnnmem.report.plan import render_csv, render_table, render_text, rows_of
-    from qnnmem.results.files import RefusedFile
-    from qnnmem.results.schema import encode
 
     if output.is_json:
         return encode(plans_result(rows))

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from qnnmem.cli.options import printed, shows, takes
+from qnnmem.cli.progress import ProgressBar
 from qnnmem.cli.recorded_args import verb_call
+from qnnmem.cli.streams import note
 from qnnmem.options.option import refuse_foreign
 from qnnmem.options.prepare import PreparationOptions
+from qnnmem.results.schema import encode
 
 if TYPE_CHECKING:
     from qnnmem.cli.output import Output
@@ -38,20 +42,18 @@ def prepare(files: tuple[str, ...], options: PreparationOptions, output: Output)
 
 
 def _show_lpai(files: tuple[str, ...], options: PreparationOptions, output: Output) -> int:
-    from qnnmem.cli.progress import ProgressBar
-    from qnnmem.cli.streams import note
     from qnnmem.report.prepare import error_lines, render_text
-    from qnnmem.results.schema import encode
     from qnnmem.verbs.prepare import prepare_lpai
 
     with ProgressBar("preparing") as bar:
-        made = prepare_lpai(files, options, bar)
+        binary = prepare_lpai(files, options, bar)
     if output.is_json:
-        for line in error_lines(made.prepared.errors):  # the text has them already
+        for line in error_lines(binary.prepared.errors):  # the text has them already
             note(line)
-        output.write(encode(made.as_result()))
+        output.write(encode(binary.as_result()))
     else:
-        output.write(render_text(made.prepared, made.tcm, made.notes, str(made.path), made.size))
+        facts = binary.prepared, binary.tcm, binary.notes, str(binary.path), binary.size
+        output.write(render_text(*facts))
     return 0
 
 
@@ -62,25 +64,18 @@ def show_htp(
     worker: Worker | None = None,
 ) -> int:
     """Compile a model; show its memory bill or the reason for the failure; return the exit code."""
-    from qnnmem.cli.progress import ProgressBar
     from qnnmem.htp.compile import CompileFailure
     from qnnmem.report.bill import render_prepared
-    from qnnmem.results.schema import encode
     from qnnmem.verbs.prepare import prepare_htp
-    from qnnmem.verbs.refusal import failure_code, say_failure
 
     with ProgressBar("preparing") as bar:
         call = verb_call(bar)
-        made = prepare_htp(files, options, call, worker)
-    if isinstance(made, CompileFailure):
-        output.write(say_failure(made, "binary", call.flags, as_json=output.is_json))
-        return failure_code(made)
-    bill = made.as_result()
-    if output.is_json:
-        output.write(encode(bill))
-    else:
-        output.write(render_prepared(bill, made.written, made.io_mem_types))
-    return made.exit_code
+        binary = prepare_htp(files, options, call, worker)
+    if isinstance(binary, CompileFailure):
+        return output.show_failure(binary, "binary", call)
+    bill, types = binary.as_result(), binary.io_mem_types
+    output.show(bill, lambda: render_prepared(bill, binary.written, types))
+    return binary.exit_code
 
 
 @click.command()
@@ -100,8 +95,6 @@ def inspect(file: str, output: Output) -> int:
     Exit codes: 0 shown, 1 shown, but a graph has more allocations than TCM allows, 2 the file is
     damaged, has an unknown version, or cannot be read, 3 the library that reads a DLC is missing.
     """
-    from pathlib import Path
-
     from qnnmem.verbs.inspect import inspect_file
 
     shown, code = inspect_file(Path(file), as_json=output.is_json)

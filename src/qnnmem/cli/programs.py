@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING
 
 import click
 
+from qnnmem.atomic_file import shown, write_pieces
 from qnnmem.cli.options import shows, takes
+from qnnmem.cli.output import Output, say_verdict, write_stream
+from qnnmem.cli.streams import note
 from qnnmem.errors import UsageError
 from qnnmem.options.programs import CheckClientOptions, WatchProgramOptions
+from qnnmem.results.schema import encode
 
 if TYPE_CHECKING:
-    from qnnmem.cli.output import Output
     from qnnmem.programs.watch.watch_run import WatchOptions
     from qnnmem.results.programs import ClientFinding, ClientResult, FailedRun, WatchResult
 
@@ -50,7 +53,6 @@ def check_client(command: tuple[str, ...], options: CheckClientOptions, output: 
 
 
 def _say_finding(finding: ClientFinding) -> None:
-    from qnnmem.cli.streams import note
     from qnnmem.report.check_client import headline
 
     note(f"qnnmem: {headline(finding)}")
@@ -58,7 +60,6 @@ def _say_finding(finding: ClientFinding) -> None:
 
 def _render_client(report: ClientResult, form: str) -> str:
     from qnnmem.report import check_client
-    from qnnmem.results.schema import encode
 
     if form == "json":
         return encode(report)
@@ -133,9 +134,6 @@ def _check_together(command: tuple[str, ...], options: WatchProgramOptions, form
 
 
 def _watch(program: WatchOptions, output: Output) -> int:
-    from qnnmem.atomic_file import shown, write_pieces
-    from qnnmem.cli.output import Output
-    from qnnmem.cli.streams import note
     from qnnmem.programs.watch.watch_run import record
     from qnnmem.temporary_folder import temporary_folder
 
@@ -153,7 +151,6 @@ def _watch(program: WatchOptions, output: Output) -> int:
 
 
 def _show_trace(trace: Path, output: Output, *, is_run: bool) -> int:
-    from qnnmem.cli.output import say_verdict, write_stream
     from qnnmem.verbs.programs import read_watched, watch_exit_code
 
     report = read_watched(trace)
@@ -167,7 +164,6 @@ def _render_watched(report: WatchResult, form: str, trace: Path) -> Iterator[str
     from qnnmem.programs.watch.trace import read_trace
     from qnnmem.report import watch as written
     from qnnmem.report.perfetto import render_watch
-    from qnnmem.results.schema import encode
 
     if form == "perfetto":
         yield from render_watch(report, read_trace(trace))
@@ -182,17 +178,14 @@ def _fail_each(program: WatchOptions, meant: str, most_runs: int, output: Output
     from qnnmem.programs.watch.injections import read_code
     from qnnmem.programs.watch.watch_run import fail_each
     from qnnmem.report.watch import render_fail_each
-    from qnnmem.results.schema import encode
 
     name, _, code = meant.partition("=")
     report = fail_each(program, number_of(name), read_code(code or "1002"), most_runs, _say_run)
-    text = encode(report) if output.is_json else render_fail_each(report)
-    output.write(text, report.verdict)
+    output.show(report, lambda: render_fail_each(report), report.verdict)
     return report.verb_code
 
 
 def _say_run(run: FailedRun) -> None:
-    from qnnmem.cli.streams import note
     from qnnmem.report.watch import run_headline
 
     note(f"qnnmem: {run_headline(run)}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from qnnmem.cli.screen import is_coloured
 from qnnmem.text import printable
-from qnnmem.units import format_size
+from qnnmem.verbs import progress_words
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
@@ -44,11 +44,7 @@ class ProgressBar:
 
     def __call__(self, progress: Progress) -> None:
         """Show a progress report of the planner."""
-        best = (
-            f"best so far {format_size(progress.peak)}, lower bound "
-            f"{format_size(progress.lower_bound)}"
-        )
-        self.say(f"{progress.doing}; {best}")
+        self.say(progress_words(progress))
 
     def say(self, doing: str) -> None:
         """Change the text next to the progress bar."""

@@ -47,10 +47,10 @@ def recorded_args(verb: str = "") -> tuple[str, ...]:
     return tuple(words)
 
 
-def _words(name: str, option: click.Option, given: Any) -> list[str]:
+def _words(name: str, option: click.Option, texts: Any) -> list[str]:
     if option.is_flag:
         return [name]
-    return [f"{name}={text}" for text in (given if option.multiple else [given])]
+    return [f"{name}={text}" for text in (texts if option.multiple else [texts])]
 
 
 def _spellings(command: click.Command) -> set[str]:
@@ -83,8 +83,8 @@ def retry_command(words: Sequence[str], settings: Sequence[Setting]) -> str:
     replaced = {word.rpartition("=")[0] for word in new}
     kept = [word for word in _joined(words, flags) if word.rpartition("=")[0] not in replaced]
     # Words after two dashes are not options.
-    at = kept.index("--") if "--" in kept else len(kept)
-    return shell_line(["qnnmem", *kept[:at], *new, *kept[at:]])
+    end = kept.index("--") if "--" in kept else len(kept)
+    return shell_line(["qnnmem", *kept[:end], *new, *kept[end:]])
 
 
 def _joined(words: Sequence[str], flags: set[str]) -> Iterator[str]:

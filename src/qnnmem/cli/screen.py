@@ -77,12 +77,12 @@ def shown(text: str, width: int | None, *, colour: bool, is_first: bool = True) 
     """Return a report or a part of it, with lines of at most `width` columns if given."""
     lines = ["", *text.split("\n"), ""]
     result = []
-    for at, line in enumerate(lines[1:-1], 1):
+    for number, line in enumerate(lines[1:-1], 1):
         broken = [line] if width is None else broken_line(line, width)
-        if colour and is_first and at == 1:
+        if colour and is_first and number == 1:
             broken = _verdict(broken)
         elif colour:
-            broken = _styled(broken, line, lines[at - 1], lines[at + 1])
+            broken = _styled(broken, line, lines[number - 1], lines[number + 1])
         result += broken
     return "\n".join(result)
 
@@ -132,14 +132,14 @@ def broken_line(line: str, width: int) -> list[str]:
     """Break a line between words into pieces of at most `width` columns."""
     if len(line) <= width:
         return [line]
-    if found := re.match(_NEXT, line):
-        return [*broken_line(found[1].rstrip(), width), f"  {found[2]}"]
-    atoms = [found.span() for found in re.finditer(_ATOM, line)]
+    if match := re.match(_NEXT, line):
+        return [*broken_line(match[1].rstrip(), width), f"  {match[2]}"]
+    atoms = [match.span() for match in re.finditer(_ATOM, line)]
     hang = " " * _hang(line, width, max(end - start for start, end in atoms) if atoms else 0)
-    pieces, piece, at = [], "", 0
+    pieces, piece, place = [], "", 0
     for start, end in atoms:
-        gap, atom = line[at:start], line[start:end]
-        at = end
+        gap, atom = line[place:start], line[start:end]
+        place = end
         if piece.strip() and len(piece) + len(gap) + len(atom) > width:
             pieces.append(piece)
             piece = hang + atom
@@ -168,15 +168,15 @@ def _styled(pieces: list[str], line: str, before: str, after: str) -> list[str]:
         return _verdict(pieces)
     if re.match(_TITLE, line) or _is_head(line, before, after):
         return [_in(piece, BOLD) for piece in pieces]
-    if found := re.match(_NEXT, line):
-        command = found[2]
+    if match := re.match(_NEXT, line):
+        command = match[2]
         return [piece.replace(command, _in(command, BOLD)) for piece in pieces]
     tail = re.search(_TAIL, line)
     if tail is None:
         return [re.sub(_ANSWER, _answer, piece) for piece in pieces]
-    at = tail.start()
-    rest = _in(first[at:], DIM)
-    return [re.sub(_ANSWER, _answer, first[:at]) + rest, *(_in(piece, DIM) for piece in more)]
+    start = tail.start()
+    rest = _in(first[start:], DIM)
+    return [re.sub(_ANSWER, _answer, first[:start]) + rest, *(_in(piece, DIM) for piece in more)]
 
 
 def _verdict(pieces: list[str]) -> list[str]:
@@ -186,18 +186,18 @@ def _verdict(pieces: list[str]) -> list[str]:
     return [_in(piece, colours[0] if colours else BOLD) for piece in pieces]
 
 
-def _answer(found: re.Match[str]) -> str:
-    return _in(found[0], _WORDS[found[0]])
+def _answer(match: re.Match[str]) -> str:
+    return _in(match[0], _WORDS[match[0]])
 
 
 def _is_head(line: str, before: str, after: str) -> bool:
     """Return True if a line is the header of a table."""
-    above, cells, below = (re.split(_GAP, one.strip()) for one in (before, line, after))
-    numbers = any(re.match(_NUMBER, one) for one in cells)
+    above, cells, below = (re.split(_GAP, cell.strip()) for cell in (before, line, after))
+    numbers = any(re.match(_NUMBER, cell) for cell in cells)
     return (
         len(above) < 3 <= len(cells)
         and not numbers
-        and any(re.match(_NUMBER, one) for one in below)
+        and any(re.match(_NUMBER, cell) for cell in below)
     )
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from qnnmem.cli.options import answered, takes
+from qnnmem.cli.progress import ProgressBar
 from qnnmem.cli.recorded_args import verb_call
 from qnnmem.options.sdk_tools import (
     GENERATOR_IGNORED,
@@ -16,6 +17,7 @@ from qnnmem.options.sdk_tools import (
     GeneratorOptions,
     NetRunOptions,
 )
+from qnnmem.text import shorten
 
 if TYPE_CHECKING:
     from qnnmem.lpai.net_run.log import Console
@@ -45,7 +47,6 @@ def net_run(binary: str | None, options: NetRunOptions, **foreign: str | None) -
     a binary that is damaged, has an unknown version or cannot be executed, 134 the limit of TCM
     allocations was exceeded.
     """
-    from qnnmem.cli.progress import ProgressBar
     from qnnmem.verbs.sdk_tools import build_version, run_binary
 
     if options.version:
@@ -77,7 +78,6 @@ def context_binary_generator(options: GeneratorOptions, **foreign: str | None) -
     unreadable model or config file, or a float model for LPAI, 3 a library or a SoC is missing, 4
     not finished within the time limit.
     """
-    from qnnmem.cli.progress import ProgressBar
     from qnnmem.verbs.sdk_tools import build_version, generate_binary
 
     if options.version:
@@ -91,7 +91,6 @@ def context_binary_generator(options: GeneratorOptions, **foreign: str | None) -
 def _console(level: str) -> Console:
     """Return a console that writes lines in the format of the real tools."""
     from qnnmem.lpai.net_run.log import LEVELS, Console
-    from qnnmem.text import shorten
 
     def line(text: str) -> None:
         click.echo(shorten(text, _LONGEST))

@@ -33,9 +33,9 @@ def sentence(exc: click.ClickException) -> str:
 
 def near(word: str, known: Iterable[str]) -> str:
     """Return "; did you mean ...?" with the nearest known word; empty if none is near."""
-    bare = {one.lstrip("-"): one for one in known}
-    found = nearest(word.lstrip("-"), bare)
-    return "" if found is None else f"; did you mean {bare[found]}?"
+    bare = {option.lstrip("-"): option for option in known}
+    closest = nearest(word.lstrip("-"), bare)
+    return "" if closest is None else f"; did you mean {bare[closest]}?"
 
 
 def _of_kind(exc: click.ClickException, context: click.Context) -> str:
@@ -59,8 +59,9 @@ def _missing(parameter: click.Parameter, context: click.Context) -> str:
 
 
 def _no_option(name: str, context: click.Context) -> str:
-    known = [one for parameter in context.command.get_params(context) for one in parameter.opts]
-    options = [one for one in known if one.startswith("-")]
+    parameters = context.command.get_params(context)
+    known = [spelling for parameter in parameters for spelling in parameter.opts]
+    options = [spelling for spelling in known if spelling.startswith("-")]
     hint = near(name, options) or f"; {_ask(context, 'lists all')}"
     if context.info_name in _PROGRAM_VERBS:
         line = f"{context.command_path} -- PROGRAM {name}"
@@ -69,8 +70,8 @@ def _no_option(name: str, context: click.Context) -> str:
 
 
 def _bad_value(exc: click.BadParameter, parameter: click.Parameter) -> str:
-    name, given = _name(parameter, short=True), _GIVEN.match(exc.message)
-    value = None if given is None else given["value"]
+    name, match = _name(parameter, short=True), _GIVEN.match(exc.message)
+    value = None if match is None else match["value"]
     if isinstance(parameter.type, click.Choice) and value is not None:
         choices = [str(choice) for choice in parameter.type.choices]
         return f"{name} cannot be {quote(value)}; it must be {_list(choices)}{near(value, choices)}"
@@ -96,8 +97,8 @@ def _too_many(message: str, context: click.Context) -> str:
     extra = re.search(r"unexpected extra arguments? \((.*)\)", message, re.S)
     if extra is None:
         return ""
-    taken = [one for one in context.command.get_params(context) if isinstance(one, click.Argument)]
-    words = " and ".join(_name(one) for one in taken)
+    parameters = context.command.get_params(context)
+    words = " and ".join(_name(p) for p in parameters if isinstance(p, click.Argument))
     takes = f"takes only {words}" if words else "takes no arguments"
     return f"{context.info_name} {takes}; remove {quote(extra[1])}"
 
@@ -144,5 +145,5 @@ def _ask(context: click.Context, has: str) -> str:
 
 
 def _quoted(message: str, before: str) -> str | None:
-    found = re.match(rf"{before}'(.*?)'\.", message, re.S)
-    return found[1] if found else None
+    match = re.match(rf"{before}'(.*?)'\.", message, re.S)
+    return match[1] if match else None

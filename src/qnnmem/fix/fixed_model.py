@@ -30,8 +30,8 @@ from qnnmem.results.fix import (
     OutputDifference,
     RemedyTrial,
     Validation,
-    finite,
 )
+from qnnmem.results.result import finite
 from qnnmem.results.schema import encode
 
 FixRow = FixedModel | RefusedFile

@@ -10,22 +10,44 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from qnnmem.errors import CannotTell, QnnMemError, Setting, UsageError, Words, join_words
+from qnnmem.bounded_file import read_bytes
+from qnnmem.errors import (
+    CannotTell,
+    LoadError,
+    QnnError,
+    QnnMemError,
+    Setting,
+    UsageError,
+    Words,
+    join_words,
+)
 from qnnmem.gate.checked import BROKEN, GOOD, NOT_READ, OPEN, CheckedModel
 from qnnmem.gate.config import BudgetEntry
 from qnnmem.gate.keys import HTP, KEYS, LPAI, TOTAL, pool_of
+from qnnmem.htp import library
+from qnnmem.htp.compile.compiled import compile_options
+from qnnmem.htp.fit import fit_all, fit_stored, judge_model
+from qnnmem.htp.measure import compile_target
+from qnnmem.htp.worker import Worker
+from qnnmem.loader import dims_in, load
+from qnnmem.loader.file_kind import CARRIERS, check_kind, kind_of_file, kinds_for
+from qnnmem.lpai.binary import MALFORMED_BINARY, unpack
+from qnnmem.lpai.inspect import binary_info
 from qnnmem.options.htp import FitOptions
 from qnnmem.options.option import Options, option_fields
 from qnnmem.options.plan import PlanOptions
+from qnnmem.planner import Pool
+from qnnmem.planner.model_plan import judge_plan, plan_with
+from qnnmem.planner.pools import BudgetVerdict
+from qnnmem.provenance import Origin, Sourced
 from qnnmem.results.check import Allocations, ExitCode, PoolCheck
+from qnnmem.targets.socs import find_soc
 from qnnmem.text import quote
 from qnnmem.units import Bytes
 
 if TYPE_CHECKING:
     from qnnmem.htp.fit import Fit
     from qnnmem.planner import MemoryPlan
-    from qnnmem.planner.pools import BudgetVerdict
-    from qnnmem.provenance import Sourced
     from qnnmem.results.inspect import InspectedGraph
     from qnnmem.results.plan import TcmAnswer
     from qnnmem.targets.socs import Soc
@@ -61,38 +83,36 @@ class BudgetTask:
 
     def target(self, kind: str) -> str:
         """Return LPAI or HTP: the configured target, else the target for this kind of file."""
-        from qnnmem.loader.file_kind import CARRIERS, kinds_for
-
         if kind in ("htp", "epcontext", *CARRIERS):
-            found = HTP
+            target = HTP
         elif kind == LPAI:
-            found = LPAI
+            target = LPAI
         else:
-            found = self.wished(kind)
-        said = self.entry.own.get("target", found)
-        if said != found:
-            raise UsageError(f"the file is a binary for {found.upper()}, but target is {said}")
+            target = self.wished(kind)
+        own = self.entry.own.get("target", target)
+        if own != target:
+            raise UsageError(f"the file is a binary for {target.upper()}, but target is {own}")
         for key in self.entry.own:
             wanted = KEYS[key][0]
-            if wanted not in (None, found):
-                what = f"{key} is for {str(wanted).upper()}, but target is {found}"
+            if wanted not in (None, target):
+                mismatch = f"{key} is for {str(wanted).upper()}, but target is {target}"
                 can = wanted == LPAI or kind in kinds_for("fit")
-                raise UsageError(f'{what}; write target = "{wanted}"' if can else what)
-        return found
+                raise UsageError(f'{mismatch}; write target = "{wanted}"' if can else mismatch)
+        return target
 
     def wished(self, kind: str = "onnx") -> str:
         """Return the target of a model: as configured, else HTP for ONNX with `socs`, else LPAI."""
-        said = self.entry.get("target")
+        target = self.entry.get("target")
         is_htp = kind == "onnx" and self.entry.get("socs") is not None
-        return str(said) if said is not None else HTP if is_htp else LPAI
+        return str(target) if target is not None else HTP if is_htp else LPAI
 
     def budgets(self, target: str) -> Mapping[str, Bytes]:
         """Return the budgets by pool; a common budget applies if the target has its pool."""
-        found: dict[str, Bytes] = {}
+        common: dict[str, Bytes] = {}
         for name, size in self.entry.common.get("budget", {}).items():
             pool = pool_of(name, target)
             if pool is not None:
-                found[pool] = size
+                common[pool] = size
         own: dict[str, Bytes] = {}
         for name, size in self.entry.own.get("budget", {}).items():
             pool = pool_of(name, target)
@@ -103,15 +123,13 @@ class BudgetTask:
             if pool in own:
                 raise UsageError(f"{pool} has two budgets; set only one")
             own[pool] = size
-        return {**found, **own}
+        return {**common, **own}
 
     def sizes(self, kind: str) -> dict[str, Any]:
         """Return dims, shapes and values for `load`; common dims apply if the model has them."""
-        from qnnmem.loader import dims_in
-
         dims = self.entry.common.get("dims", {})
         shared = dict(dims_in(self.path, dims.items())) if dims and kind == "onnx" else {}
-        values = {name: self._placed(one) for name, one in self.named("values").items()}
+        values = {name: self._placed(value) for name, value in self.named("values").items()}
         return {
             "dims": {**shared, **self.entry.own.get("dims", {})},
             "shapes": self.named("shapes"),
@@ -124,18 +142,18 @@ class BudgetTask:
         Common settings apply if the file supports them; the entry's own settings must be supported.
         """
         sizes = self.sizes(kind)
-        given: dict[str, Any] = {name: tuple(table.items()) for name, table in sizes.items()}
+        values: dict[str, Any] = {name: tuple(table.items()) for name, table in sizes.items()}
         for field in option_fields(group):
-            if field.name in given or field.key == "budget" or not field.is_shared:
+            if field.name in values or field.key == "budget" or not field.is_shared:
                 continue
             is_common = kind != "csv" or field.opt.for_buffers
             common = self.entry.common if is_common or field.key == "time_limit" else {}
             if field.opt.item is not None:
                 table = {**common.get(field.key, {}), **self.entry.own.get(field.key, {})}
-                given[field.name] = tuple(table.items())
+                values[field.name] = tuple(table.items())
             elif field.key in self.entry.own or field.key in common:
-                given[field.name] = self.entry.own.get(field.key, common.get(field.key))
-        return group(**given)
+                values[field.name] = self.entry.own.get(field.key, common.get(field.key))
+        return group(**values)
 
     def named(self, key: str) -> dict[str, Any]:
         """Return the table with this name: common values, overridden by the entry's own."""
@@ -171,7 +189,7 @@ def check_planned(task: BudgetTask, kind: str) -> CheckedModel:
         _TARGET,
         pools=pools,
         checks=tuple(_checks(plan, pools, budgets)),
-        peak={one.name: one.size for one in live} if len(live) <= _AT_PEAK else {},
+        peak={buffer.name: buffer.size for buffer in live} if len(live) <= _AT_PEAK else {},
         settings={
             "alignment": str(plan.align),
             "bits": "as in the model" if plan.options.bits is None else str(plan.options.bits),
@@ -187,28 +205,22 @@ def check_planned(task: BudgetTask, kind: str) -> CheckedModel:
 
 def plan_task(task: BudgetTask, kind: str, budgets: Mapping[str, Bytes]) -> MemoryPlan:
     """Plan a task; a list of buffers is planned to the optimum before its budget is applied."""
-    from qnnmem.loader import load
-    from qnnmem.planner.model_plan import plan_with
-
     options = task.options(PlanOptions, kind)
     model = load(task.path, **options.sizes)
-    asked: dict[str, Bytes] = {pool: size for pool, size in budgets.items() if pool != TOTAL}
-    if kind != "csv" or "scratch" not in asked:
-        return plan_with(model, options, budget=asked)
+    limits: dict[str, Bytes] = {pool: size for pool, size in budgets.items() if pool != TOTAL}
+    if kind != "csv" or "scratch" not in limits:
+        return plan_with(model, options, budget=limits)
     # With a budget, the search would end at the first plan that fits, which is no stable baseline.
-    rest = {pool: size for pool, size in asked.items() if pool != "scratch"}
+    rest = {pool: size for pool, size in limits.items() if pool != "scratch"}
     plan = plan_with(model, options, budget=rest)
-    if plan.scratch_bytes <= asked["scratch"]:
+    if plan.scratch_bytes <= limits["scratch"]:
         return plan
-    answer = plan_with(model, options, budget=asked)
+    answer = plan_with(model, options, budget=limits)
     smaller = answer.scratch_bytes < plan.scratch_bytes
     return answer if smaller else replace(plan, budgets=answer.budgets)
 
 
 def _pools(plan: MemoryPlan, *, with_total: bool) -> dict[str, int]:
-    from qnnmem.planner import Pool
-    from qnnmem.planner.model_plan import judge_plan
-
     sizes: dict[str, int] = {pool.value: plan.pool_bytes(pool) for pool in Pool}
     tcm = judge_plan(plan)
     # The total counts as a pool only if it has a budget.
@@ -219,15 +231,13 @@ def _pools(plan: MemoryPlan, *, with_total: bool) -> dict[str, int]:
 def _checks(
     plan: MemoryPlan, pools: Mapping[str, int], budgets: Mapping[str, Bytes]
 ) -> Iterator[PoolCheck]:
-    from qnnmem.planner import Pool
-    from qnnmem.planner.model_plan import alike, judge_plan
-    from qnnmem.planner.pools import BudgetVerdict
+    from qnnmem.planner.model_plan import alike
 
-    said = {verdict.pool.value: verdict for verdict in plan.budgets}
+    verdicts = {verdict.pool.value: verdict for verdict in plan.budgets}
     lower = plan.scratch.lower_bound
     for pool, have in budgets.items():
-        if pool in said:
-            yield _budget_check(said[pool], alike=alike(plan, said[pool]))
+        if pool in verdicts:
+            yield _budget_check(verdicts[pool], alike=alike(plan, verdicts[pool]))
         elif pool == "tcm":
             answer = None if plan.tcm is None else plan.tcm.answer
             fits = None if answer is None else answer.fits
@@ -269,11 +279,6 @@ def _budget_check(verdict: BudgetVerdict, name: str = "", alike: int = 0) -> Poo
 
 def check_binary(task: BudgetTask) -> Iterator[CheckedModel]:
     """Yield a checked model for each graph of a prepared binary."""
-    from qnnmem.bounded_file import read_bytes
-    from qnnmem.errors import LoadError, QnnError
-    from qnnmem.lpai.binary import MALFORMED_BINARY, unpack
-    from qnnmem.lpai.inspect import binary_info
-
     data = read_bytes(task.path, _LARGEST)
     try:
         binary = binary_info(unpack(data, MALFORMED_BINARY), len(data)).qnnmem
@@ -320,20 +325,15 @@ _PARTS = {"weights": "weights", "shared weights": "weights", "IO": "io", "spill/
 
 def check_on_socs(task: BudgetTask, kind: str) -> Iterator[CheckedModel]:
     """Yield a checked model for each SoC; a binary is read, a model is compiled if possible."""
-    from qnnmem.htp.fit import fit_stored
-    from qnnmem.loader.file_kind import check_kind
-    from qnnmem.provenance import Origin, Sourced
-    from qnnmem.targets.socs import find_soc
-
     check_kind(task.path, "fit")
     socs = tuple(dict.fromkeys(find_soc(name) for name in task.entry.get("socs", ())))
-    asked = task.budgets(HTP)
-    budgets = {pool: Sourced(size, Origin.GIVEN, _SOURCE) for pool, size in asked.items()}
-    answers, given = fit_stored(task.path, socs, budgets), _budgets_given(budgets)
+    sizes = task.budgets(HTP)
+    budgets = {pool: Sourced(size, Origin.GIVEN, _SOURCE) for pool, size in sizes.items()}
+    answers, repeated = fit_stored(task.path, socs, budgets), _budgets_given(budgets)
     if answers is None:
         answers = _compiled(task, kind, socs, budgets)
-        given += settings_of(task.options(FitOptions, kind))
-    yield from (_fit_check(task, fit, budgets, given) for fit in answers)
+        repeated += settings_of(task.options(FitOptions, kind))
+    yield from (_fit_check(task, fit, budgets, repeated) for fit in answers)
 
 
 def _budgets_given(budgets: Mapping[str, Sourced]) -> tuple[Setting, ...]:
@@ -343,14 +343,8 @@ def _budgets_given(budgets: Mapping[str, Sourced]) -> tuple[Setting, ...]:
 def _compiled(
     task: BudgetTask, kind: str, socs: tuple[Soc, ...], budgets: Mapping[str, Sourced]
 ) -> tuple[Fit, ...]:
-    from qnnmem.htp.compile.compiled import compile_options
-    from qnnmem.htp.fit import fit_all, judge_model
-    from qnnmem.htp.library import find_library
-    from qnnmem.htp.measure import compile_target
-    from qnnmem.htp.worker import Worker
-
     compile_target(task.path, socs[0] if socs else None)
-    find_library()  # raises an error with a cure if it is missing
+    library.find_library()  # raises an error with a cure if it is missing
     options = compile_options(task.options(FitOptions, kind))
     with Worker(warm=True) as worker:
         return fit_all(
@@ -359,13 +353,13 @@ def _compiled(
 
 
 def _fit_check(
-    task: BudgetTask, fit: Fit, budgets: Mapping[str, Sourced], given: tuple[Setting, ...]
+    task: BudgetTask, fit: Fit, budgets: Mapping[str, Sourced], settings: tuple[Setting, ...]
 ) -> CheckedModel:
     pools: dict[str, int] = {}
     for name, size in fit.parts.items():
         if pool := _PARTS.get(name):
             pools[pool] = pools.get(pool, 0) + size.value
-    pools |= {one.pool: one.need.high.value for one in fit.checks if one.need is not None}
+    pools |= {check.pool: check.need.high.value for check in fit.checks if check.need is not None}
     if fit.total is not None:
         pools.setdefault("ram", fit.total.value)
     soc = fit.soc.name
@@ -373,24 +367,24 @@ def _fit_check(
         soc,
         f"{task.entry.name or task.file} ({soc})",
         pools=pools,
-        at_most=tuple(one.pool for one in fit.checks if one.need and not one.need.is_exact),
+        at_most=tuple(check.pool for check in fit.checks if check.need and not check.need.is_exact),
         checks=tuple(
             PoolCheck.of(
-                one.pool,
-                None if one.need is None else one.need.high.value,
-                None if one.limit is None else one.limit.value,
-                one.fits,
-                budget=one.pool in budgets,
-                at_least=None if one.need is None else one.need.low.value,
+                check.pool,
+                None if check.need is None else check.need.high.value,
+                None if check.limit is None else check.limit.value,
+                check.fits,
+                budget=check.pool in budgets,
+                at_least=None if check.need is None else check.need.low.value,
             )
-            for one in fit.checks
+            for check in fit.checks
         ),
         settings={"SoC": soc},
         why=join_words(_said_here(fit.why)) if fit.fits is None else "",
         # A model that cannot be compiled cannot be shipped, whatever its sizes.
         refusal=BROKEN if fit.fits is None and fit.code is not None else GOOD,
         seconds=fit.seconds or 0.0,
-        given=given,
+        given=settings,
     )
 
 
@@ -398,21 +392,21 @@ def _said_here(why: Words) -> Words:
     """Return why a verdict is missing, without advice about options that a budget file lacks."""
     if isinstance(why, str) or Setting("partition") not in why:
         return why
-    at = why.index(Setting("partition"))
-    return why[: at - 1]  # without the separator before it
+    index = why.index(Setting("partition"))
+    return why[: index - 1]  # without the separator before it
 
 
 def check_all(
     tasks: Sequence[BudgetTask], say: Callable[[str], object] | None = None
 ) -> tuple[CheckedModel, ...]:
     """Return a result for each file and target; `say` receives the current file."""
-    found: list[CheckedModel] = []
+    models: list[CheckedModel] = []
     for task in tasks:
         if say is not None:
             say(task.file)
-        found += check_task(task)
-    _check_names(found)
-    return tuple(found)
+        models += check_task(task)
+    _check_names(models)
+    return tuple(models)
 
 
 def check_task(task: BudgetTask) -> tuple[CheckedModel, ...]:
@@ -426,8 +420,6 @@ def check_task(task: BudgetTask) -> tuple[CheckedModel, ...]:
 
 
 def _results(task: BudgetTask) -> Iterator[CheckedModel]:
-    from qnnmem.loader.file_kind import kind_of_file
-
     kind = kind_of_file(task.path).name
     target = task.target(kind)
     if target == HTP:
@@ -460,12 +452,12 @@ def in_toml(setting: Setting) -> str:
     return f"{setting.name} = {{ {name} = {word} }}"
 
 
-def _check_names(found: Iterable[CheckedModel]) -> None:
+def _check_names(models: Iterable[CheckedModel]) -> None:
     """Raise UsageError if two results share a name: a baseline could not tell them apart."""
     seen: set[str] = set()
-    for one in found:
-        if one.name in seen:
+    for model in models:
+        if model.name in seen:
             raise UsageError(
-                f"two models have the name {quote(one.name)}; set a different name for each"
+                f"two models have the name {quote(model.name)}; set a different name for each"
             )
-        seen.add(one.name)
+        seen.add(model.name)

@@ -70,7 +70,7 @@ class CheckedModel(ModelCheck, frozen=True, kw_only=True):
         force_setattr(self, "reasons", self._reasons())
 
     def _fits(self) -> bool | None:
-        answers = {one.fits for one in self.checks}
+        answers = {check.fits for check in self.checks}
         if False in answers:
             return False
         return None if None in answers or self.refusal or self.why else True
@@ -106,14 +106,14 @@ class CheckedModel(ModelCheck, frozen=True, kw_only=True):
             if crowd is None:
                 return f"the library refuses {check.pool}"
             return f"{check.pool}: {too_many(crowd.needed, crowd.possible)}"
-        what = "budget" if check.budget else "limit"
+        limit = "budget" if check.budget else "limit"
         extra = "" if check.at_least_bytes in (None, check.need_bytes) else " at least"
         planned = self.plan if check.pool == "scratch" else None
         scope = "" if planned is None else f" ({planned.proof.value})"
         largest = f"; largest: {', '.join(map(shorten, check.blockers))}" if check.blockers else ""
         return (
             f"{check.pool} needs {counted(check.need_bytes or 0, 'byte')}{scope},{extra} "
-            f"{check.over_bytes:,} over its {what} of {check.have_bytes:,}{largest}"
+            f"{check.over_bytes:,} over its {limit} of {check.have_bytes:,}{largest}"
         )
 
     @property
@@ -157,7 +157,7 @@ class BudgetRun:
         """Names of models that the baseline lacks."""
         if not self.has_baseline:
             return ()
-        return tuple(one.name for one in self.models if one.change is None and not one.refusal)
+        return tuple(m.name for m in self.models if m.change is None and not m.refusal)
 
     @property
     def verdict(self) -> str:
@@ -173,25 +173,25 @@ class BudgetRun:
         return ", ".join(parts)
 
     def _good_words(self, total: int) -> str:
-        asked = sum(bool(model.checks) for model in self.models)
-        if not asked:
+        judged = sum(bool(model.checks) for model in self.models)
+        if not judged:
             same = ", and none is worse than the baseline" if self.has_baseline else ""
             return f"no budgets: {counted(total, 'model')} planned without a limit{same}"
-        rest = "" if asked == total else f", {total - asked} without a budget"
+        rest = "" if judged == total else f", {total - judged} without a budget"
         base = ", none worse than the baseline" if self.has_baseline else ""
         files = len({model.file for model in self.models})
         models = counted(files, "model")  # a file has one result for each SoC or graph
         of = models if total == files else f"{counted(total, 'check')} of {models}"
-        return f"fits: {asked} of {of}{rest}{base}"
+        return f"fits: {judged} of {of}{rest}{base}"
 
     def _groups(self) -> Iterator[tuple[str, Sequence[CheckedModel]]]:
         broken = [model for model in self.models if model.exit_code == BROKEN]
         groups = (
-            (_TITLES[NOT_READ], [one for one in self.models if one.exit_code == NOT_READ]),
-            (_TITLES[BROKEN], [one for one in broken if one.broken]),
-            (_NOT_COMPILED, [one for one in broken if one.refusal]),
-            (GROWN, [one for one in broken if not one.broken and not one.refusal]),
-            (_TITLES[OPEN], [one for one in self.models if one.exit_code == OPEN]),
+            (_TITLES[NOT_READ], [model for model in self.models if model.exit_code == NOT_READ]),
+            (_TITLES[BROKEN], [model for model in broken if model.broken]),
+            (_NOT_COMPILED, [model for model in broken if model.refusal]),
+            (GROWN, [model for model in broken if not model.broken and not model.refusal]),
+            (_TITLES[OPEN], [model for model in self.models if model.exit_code == OPEN]),
         )
         return ((title, models) for title, models in groups if models)
 
@@ -242,16 +242,16 @@ def against(
     """Return models with their changes since the baseline, and names only in the baseline."""
     by_name = dict(accepted.models)
     counts = WhatCounts(tolerance)
-    found = []
+    changed = []
     for model in models:
         before = by_name.pop(model.name, None)
         if before is None or model.refusal:
-            found.append(model)
+            changed.append(model)
             continue
         now = accepted_subject(model.name, _accepted(model))
         compared = compare_subjects([accepted_subject(model.name, before)], [now], counts)
-        found.append(structs.replace(model, change=compared.subjects[0]))
-    return tuple(found), tuple(by_name)
+        changed.append(structs.replace(model, change=compared.subjects[0]))
+    return tuple(changed), tuple(by_name)
 
 
 def write_baseline(path: Path, run: BudgetRun) -> None:

@@ -21,7 +21,7 @@ from qnnmem.results.diff import (
     TensorChange,
     VerdictChange,
 )
-from qnnmem.text import counted, nearest, quote, shorten
+from qnnmem.text import counted, quote, shorten, suggestion
 from qnnmem.units import parse_size
 
 _PERCENT = re.compile(r"\s*([0-9]{1,4}(?:\.[0-9]{1,6})?)\s*%\s*", re.ASCII)
@@ -54,9 +54,9 @@ def parse_tolerance(text: str) -> Tolerance:
     """Parse a tolerance: bytes, a share, or both."""
     size, fraction = 0, 0.0
     for word in text.split(" or "):
-        found = _PERCENT.fullmatch(word)
-        if found:
-            fraction = max(fraction, float(found[1]) / 100)
+        match = _PERCENT.fullmatch(word)
+        if match:
+            fraction = max(fraction, float(match[1]) / 100)
             continue
         try:
             size = max(size, parse_size(word))
@@ -102,7 +102,7 @@ def _first(reasons: Sequence[str], kind: str) -> str:
 def _losses(subjects: Sequence[SubjectChange]) -> Iterator[str]:
     for subject in subjects:
         of = _of(subjects, subject)
-        yield from (f"{turned_words(one)}{of}" for one in subject.verdicts if one.worse)
+        yield from (f"{turned_words(verdict)}{of}" for verdict in subject.verdicts if verdict.worse)
         grown = [pool for pool in subject.pools if pool.worse]
         yield from (f"{_grown(pool)}{of}" for pool in _largest_first(grown))
 
@@ -110,7 +110,8 @@ def _losses(subjects: Sequence[SubjectChange]) -> Iterator[str]:
 def _gains(subjects: Sequence[SubjectChange]) -> Iterator[str]:
     for subject in subjects:
         of = _of(subjects, subject)
-        yield from (f"{turned_words(one)}{of}" for one in subject.verdicts if one.better)
+        better = (verdict for verdict in subject.verdicts if verdict.better)
+        yield from (f"{turned_words(verdict)}{of}" for verdict in better)
         smaller = [pool for pool in subject.pools if (pool.change_bytes or 0) < 0]
         yield from (f"{_grown(pool)}{of}" for pool in _largest_first(smaller))
 
@@ -143,12 +144,12 @@ def _neither(
         yield from [f"{shorten(names[0])} is {word}"] if len(names) == 1 else []
         yield from [f"{len(names):,} are {word}"] if len(names) > 1 else []
     for subject in subjects:
-        turned = (one for one in subject.verdicts if not one.better and not one.worse)
+        turned = (v for v in subject.verdicts if not v.better and not v.worse)
         yield from map(turned_words, turned)
         unlike = (pool.pool for pool in subject.pools if pool.not_comparable)
         yield from (f"{shorten(pool)} is not comparable" for pool in unlike)
         questions = {turned.question for turned in subject.verdicts}
-        yield from (limit_words(one) for one in subject.limits if one.name not in questions)
+        yield from (limit_words(limit) for limit in subject.limits if limit.name not in questions)
 
 
 def turned_words(turned: VerdictChange) -> str:
@@ -189,10 +190,10 @@ def compare_results(
 ) -> DiffResult:
     """Compare two results read from JSON; raise UsageError if they are of different kinds."""
     first, second = subjects_of(before, names[0]), subjects_of(after, names[1])
-    kinds = [{one.kind for one in side} for side in (first, second)]
+    kinds = [{subject.kind for subject in side} for side in (first, second)]
     if first and second and not kinds[0] & kinds[1]:
-        said = [f"{name} is {_a(min(kind))}" for name, kind in zip(names, kinds, strict=True)]
-        raise UsageError(f"{' and '.join(said)}, which cannot be compared")
+        described = [f"{name} is a {min(kind)}" for name, kind in zip(names, kinds, strict=True)]
+        raise UsageError(f"{' and '.join(described)}, which cannot be compared")
     return compare_subjects(first, second, counts)
 
 
@@ -202,16 +203,16 @@ def compare_subjects(
     """Return the differences between the subjects of two results."""
     _check_pools(counts, [*before, *after])
     pairs = _pairs(before, after)
-    paired = {id(one) for pair in pairs for one in pair}
-    new = [one for one in after if id(one) not in paired]
-    kinds = {one.kind for one in (*before, *after)}
+    paired = {id(subject) for pair in pairs for subject in pair}
+    new = [subject for subject in after if id(subject) not in paired]
+    kinds = {subject.kind for subject in (*before, *after)}
     subjects = tuple(_compared(first, second, counts) for first, second in pairs)
-    appeared = tuple(one.name for one in new)
-    vanished = tuple(one.name for one in before if id(one) not in paired)
-    failing = tuple(one.name for one in new if any(a.rank >= BAD for a in one.answers.values()))
+    appeared = tuple(subject.name for subject in new)
+    vanished = tuple(subject.name for subject in before if id(subject) not in paired)
+    failing = tuple(s.name for s in new if any(a.rank >= BAD for a in s.answers.values()))
     return DiffResult(
-        worse=bool(failing) or any(one.worse for one in subjects),
-        changed=bool(appeared or vanished) or any(one.is_changed for one in subjects),
+        worse=bool(failing) or any(subject.worse for subject in subjects),
+        changed=bool(appeared or vanished) or any(subject.is_changed for subject in subjects),
         verdict=verdict_of(subjects, appeared, vanished, failing),
         kind=min(kinds, default=""),
         subjects=subjects,
@@ -221,18 +222,13 @@ def compare_subjects(
     )
 
 
-def _a(kind: str) -> str:
-    return f"{'an' if kind[0].lower() in 'aeiou' else 'a'} {kind}"
-
-
 def _check_pools(counts: WhatCounts, subjects: Sequence[ResultSubject]) -> None:
-    known = sorted({pool for one in subjects for pool in one.pools})
+    known = sorted({pool for subject in subjects for pool in subject.pools})
     folded = {name.lower() for name in known}
     for pool in counts.pools:
         if pool.lower() not in folded:
-            meant = nearest(pool, known)
-            hint = f"; did you mean {meant}?" if meant else f"; choose one of {', '.join(known)}"
-            raise UsageError(f"{quote(pool)} is not a pool{hint if known else ''}")
+            hint = f"; {suggestion(pool, known)}" if known else ""
+            raise UsageError(f"{quote(pool)} is not a pool{hint}")
 
 
 def _pairs(
@@ -240,32 +236,34 @@ def _pairs(
 ) -> list[tuple[ResultSubject, ResultSubject]]:
     """Pair subjects by full name, then by file name; two single files are always a pair."""
     left, right = list(before), list(after)
-    found: list[tuple[ResultSubject, ResultSubject]] = []
+    paired: list[tuple[ResultSubject, ResultSubject]] = []
     keys: list[Callable[[ResultSubject], tuple[str, str]]] = [
-        lambda one: (one.file, one.part),
-        lambda one: (PurePath(one.file).name, one.part),
+        lambda subject: (subject.file, subject.part),
+        lambda subject: (PurePath(subject.file).name, subject.part),
     ]
     # With one file on each side, the names do not matter: the files may be a model before and after
     # a change.
-    if len({one.file for one in left}) == len({one.file for one in right}) == 1:
-        keys.append(lambda one: ("", one.part))
+    if len({subject.file for subject in left}) == len({subject.file for subject in right}) == 1:
+        keys.append(lambda subject: ("", subject.part))
     if len(left) == len(right) == 1:
         keys.append(lambda _: ("", ""))
     for key in keys:
         once = [{k for k, n in Counter(map(key, side)).items() if n == 1} for side in (left, right)]
-        there = {key(one): one for one in right if key(one) in once[0] & once[1]}
-        new = [(one, there[key(one)]) for one in left if key(one) in there]
-        taken = {id(one) for pair in new for one in pair}
-        left = [one for one in left if id(one) not in taken]
-        right = [one for one in right if id(one) not in taken]
-        found += new
-    order = {id(one): at for at, one in enumerate(after)}
-    return sorted(found, key=lambda pair: order[id(pair[1])])
+        there = {key(subject): subject for subject in right if key(subject) in once[0] & once[1]}
+        new = [(subject, there[key(subject)]) for subject in left if key(subject) in there]
+        taken = {id(subject) for pair in new for subject in pair}
+        left = [subject for subject in left if id(subject) not in taken]
+        right = [subject for subject in right if id(subject) not in taken]
+        paired += new
+    order = {id(subject): position for position, subject in enumerate(after)}
+    return sorted(paired, key=lambda pair: order[id(pair[1])])
 
 
 def _compared(before: ResultSubject, after: ResultSubject, counts: WhatCounts) -> SubjectChange:
     pools, verdicts = tuple(_pools(before, after, counts)), tuple(_verdicts(before, after))
-    tensors = sorted(_tensors(before, after), key=lambda one: (-abs(one.change_bytes), one.name))
+    tensors = sorted(
+        _tensors(before, after), key=lambda tensor: (-abs(tensor.change_bytes), tensor.name)
+    )
     return SubjectChange(
         before.name,
         after.name,

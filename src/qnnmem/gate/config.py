@@ -15,7 +15,7 @@ from qnnmem.errors import LoadError, UsageError
 from qnnmem.gate.comparison import NO_GROWTH, Tolerance, parse_tolerance
 from qnnmem.gate.keys import KEYS, every_pool, is_pool, words
 from qnnmem.options.parsers import text_item
-from qnnmem.text import nearest, plain_or_quoted, quote
+from qnnmem.text import plain_or_quoted, quote, suggestion
 
 OWN, SHARED = "qnnmem.toml", "pyproject.toml"
 _LARGEST = 1 << 18  # bytes of a config: the time to parse tables grows with their square
@@ -63,7 +63,7 @@ def check_inside(config: Path, name: str | Path, shown: str = "") -> None:
     The project is the folder of the config, its repository and the current folder.
     """
     folder = config.parent.absolute()
-    tops = (one for one in (folder, *folder.parents) if is_there(one / ".git"))
+    tops = (top for top in (folder, *folder.parents) if is_there(top / ".git"))
     known = (folder, Path.cwd(), *islice(tops, 1))
     named = folder / name
     try:
@@ -87,11 +87,11 @@ def find_config(start: Path) -> Path:
         if is_there(folder / ".git"):
             break
     example = f"""printf '%s\\n' 'models = ["models"]' 'budget = {{ scratch = "512K" }}' > {OWN}"""
-    what = (
+    problem = (
         f"no budgets are configured: neither {OWN} nor [tool.qnnmem] in {SHARED} exists; "
         f"write one for a folder: `{example}`"
     )
-    raise UsageError(what, where=start)
+    raise UsageError(problem, where=start)
 
 
 def read_config(path: Path) -> BudgetConfig:
@@ -109,17 +109,14 @@ def _section(path: Path) -> Mapping[str, Any] | None:
     import tomllib
 
     try:
-        found: Any = tomllib.loads(_bounded(path, _text(path)))
+        document: Any = tomllib.loads(_bounded(path, _text(path)))
     except (ValueError, RecursionError) as exc:  # not UTF-8, not TOML
-        said = (
-            str(exc)
-            if isinstance(exc, tomllib.TOMLDecodeError)
-            else ("it is not UTF-8 text, or it is nested too deeply")
-        )
-        raise LoadError(path, f"is not TOML: {said}") from exc
+        is_syntax = isinstance(exc, tomllib.TOMLDecodeError)
+        reason = str(exc) if is_syntax else "it is not UTF-8 text, or it is nested too deeply"
+        raise LoadError(path, f"is not TOML: {reason}") from exc
     if path.name != SHARED:
-        return found if isinstance(found, dict) else None
-    tool = found.get("tool")
+        return document if isinstance(document, dict) else None
+    tool = document.get("tool")
     section = tool.get("qnnmem") if isinstance(tool, dict) else None
     return section if isinstance(section, dict) else None
 
@@ -155,9 +152,12 @@ def _config(path: Path, section: Mapping[str, Any]) -> BudgetConfig:
     baseline = text_item(section["baseline"], "baseline") if "baseline" in section else None
     for named in (*_named_files(common, entries), *([baseline] if baseline else [])):
         check_inside(path, named)
+    with_common = (
+        replace(entry, common=common, line=_line(lines, entry.paths[0])) for entry in entries
+    )
     return BudgetConfig(
         path,
-        tuple(replace(one, common=common, line=_line(lines, one.paths[0])) for one in entries),
+        tuple(with_common),
         None if baseline is None else path.parent / baseline,
         _tolerance(section.get("tolerance", 0)),
     )
@@ -172,11 +172,11 @@ def _named_files(common: Mapping[str, Any], entries: Sequence[BudgetEntry]) -> I
         yield from (value for value in values if isinstance(value, Path))
 
 
-def entry_of(path: str, given: Mapping[str, Any]) -> BudgetEntry:
+def entry_of(path: str, values: Mapping[str, Any]) -> BudgetEntry:
     """Return an entry from Python keyword arguments: settings as in a file, and pools by name."""
-    pools = dict(given.get("budget", {}))
+    pools = dict(values.get("budget", {}))
     settings: dict[str, Any] = {}
-    for name, value in given.items():
+    for name, value in values.items():
         # `io` is a place or a pool, distinguished by its value.
         if name in KEYS and (name != "io" or value in ("inside", "outside")):
             settings[name] = value
@@ -201,8 +201,7 @@ def _entry(table: object, number: int) -> BudgetEntry:
 def _check_keys(table: Mapping[str, Any], known: Sequence[str], where: str) -> None:
     for key in table:
         if key not in known:
-            meant = nearest(key, known)
-            hint = f"did you mean {meant}?" if meant else f"choose one of {', '.join(known)}"
+            hint = suggestion(key, known)
             raise UsageError(f"{where}{plain_or_quoted(key)} is not a key; {hint}")
 
 
@@ -220,7 +219,7 @@ def _tolerance(value: object) -> Tolerance:
 
 def _line(lines: Sequence[str], name: str) -> int | None:
     """Return the number of the first line that contains a quoted name; None if no line does."""
-    found: Iterator[int] = (
-        at for at, line in enumerate(lines, 1) if f'"{name}"' in line or f"'{name}'" in line
+    numbers: Iterator[int] = (
+        number for number, line in enumerate(lines, 1) if f'"{name}"' in line or f"'{name}'" in line
     )
-    return next(found, None)
+    return next(numbers, None)

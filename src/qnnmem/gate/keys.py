@@ -12,7 +12,7 @@ from qnnmem.options.htp import FitOptions
 from qnnmem.options.option import OptionField, Options, option_fields
 from qnnmem.options.parsers import number, table, text_item
 from qnnmem.options.plan import PlanOptions
-from qnnmem.text import nearest, quote
+from qnnmem.text import quote, suggestion
 from qnnmem.units import as_bytes
 
 LPAI, HTP = "lpai", "htp"
@@ -47,10 +47,7 @@ def is_pool(name: str) -> bool:
 def check_pool(name: str) -> None:
     """Raise UsageError if a word is not the name of a pool on any target."""
     if not is_pool(name):
-        known = every_pool()
-        meant = nearest(name, known)
-        hint = f"did you mean {meant}?" if meant else f"choose one of {', '.join(known)}"
-        raise UsageError(f"{quote(name)} is not a pool; {hint}")
+        raise UsageError(f"{quote(name)} is not a pool; {suggestion(name, every_pool())}")
 
 
 def every_pool() -> tuple[str, ...]:
@@ -63,42 +60,42 @@ _MAX_ITEMS = 1000  # items of a list
 Reader = Callable[[object, str], Any]
 
 
-def words(value: object, what: str) -> tuple[str, ...]:
-    """Return one string or a list of strings as a tuple; errors call the value `what`."""
-    found = [value] if isinstance(value, str) else value
-    if not isinstance(found, list | tuple) or not found or len(found) > _MAX_ITEMS:
-        raise UsageError(f"{what} must be a string or a list of strings")
-    for one in found:
-        expect(one, str, f"{what} must be a string or a list of strings")
-        text_item(one, what)
-    return tuple(found)
+def words(value: object, label: str) -> tuple[str, ...]:
+    """Return one string or a list of strings as a tuple; errors call the value `label`."""
+    items = [value] if isinstance(value, str) else value
+    if not isinstance(items, list | tuple) or not items or len(items) > _MAX_ITEMS:
+        raise UsageError(f"{label} must be a string or a list of strings")
+    for item in items:
+        expect(item, str, f"{label} must be a string or a list of strings")
+        text_item(item, label)
+    return tuple(items)
 
 
-def _choice(known: tuple[str | int, ...], value: object, what: str) -> Any:
+def _choice(known: tuple[str | int, ...], value: object, label: str) -> Any:
     if isinstance(value, bool) or value not in known:
-        raise UsageError(f"{what} must be {' or '.join(map(str, known))}, not {quote(value)}")
+        raise UsageError(f"{label} must be {' or '.join(map(str, known))}, not {quote(value)}")
     return value
 
 
-def _flag(value: object, what: str) -> bool:
-    expect(value, bool, f"{what} must be true or false")
+def _flag(value: object, label: str) -> bool:
+    expect(value, bool, f"{label} must be true or false")
     return bool(value)
 
 
-def _size(low: int, high: int, value: object, what: str) -> int:
+def _size(low: int, high: int, value: object, label: str) -> int:
     if isinstance(value, bool | float) or not isinstance(value, int | str):
-        raise UsageError(f"{what} must be a number of bytes")
-    return int(number(int(as_bytes(value)), what, low, high))
+        raise UsageError(f"{label} must be a number of bytes")
+    return int(number(int(as_bytes(value)), label, low, high))
 
 
-def _items(item: Reader, value: object, what: str) -> Mapping[str, Any]:
-    return {name: item(one, f"{what}.{name}") for name, one in table(value, what).items()}
+def _items(item: Reader, value: object, label: str) -> Mapping[str, Any]:
+    return {name: item(element, f"{label}.{name}") for name, element in table(value, label).items()}
 
 
-def _budget(item: Reader, value: object, what: str) -> Mapping[str, Any]:
-    for name in table(value, what):
+def _budget(item: Reader, value: object, label: str) -> Mapping[str, Any]:
+    for name in table(value, label):
         check_pool(name)
-    return _items(item, value, what)
+    return _items(item, value, label)
 
 
 def _reader(field: OptionField) -> Reader:
@@ -114,13 +111,8 @@ def _reader(field: OptionField) -> Reader:
         return words if field.is_many else text_item
     if opt.in_bytes:
         return partial(_size, int(opt.ge), int(opt.le))
-    return lambda value, what: number(value, what, *bounds_of(field))
-
-
-def bounds_of(field: OptionField) -> tuple[float, float]:
-    """Return the lower and upper bound of a numeric option; 0 for a missing bound."""
-    low, high = field.opt.ge, field.opt.le
-    return (0 if low is None else low, 0 if high is None else high)
+    low, high = opt.ge, opt.le
+    return lambda value, label: number(value, label, low, high)
 
 
 def keys_of(group: type[Options]) -> dict[str, Reader]:

@@ -24,13 +24,8 @@ from qnnmem.results.together import TogetherResult
 from qnnmem.text import quote
 
 # Kinds of subjects; only two results of the same kind can be compared.
-LPAI, HTP, LOG, FIX, SWEEP = (
-    "plan of memory",
-    "bill or fit on HTP",
-    "diagnosis",
-    "fix",
-    "sweep",
-)
+LPAI, HTP = "plan of memory", "bill or fit on HTP"
+LOG, FIX, SWEEP = "diagnosis", "fix", "sweep"
 # Ranks of verdicts; a higher number is worse.
 GOOD, OPEN, BAD, NONE = range(4)
 _RANKS = {True: GOOD, None: OPEN, False: BAD}
@@ -58,10 +53,10 @@ class SubjectTensor:
     size: int
 
 
-def tensors_by_name(found: Iterable[tuple[str, str, int]]) -> dict[str, SubjectTensor]:
+def tensors_by_name(rows: Iterable[tuple[str, str, int]]) -> dict[str, SubjectTensor]:
     """Return tensors by name, with pool and size; tensors of the same name are added up."""
     tensors: dict[str, SubjectTensor] = {}
-    for name, pool, size in found:
+    for name, pool, size in rows:
         before = tensors.get(name)
         tensors[name] = SubjectTensor(pool, size + (before.size if before else 0))
     return tensors
@@ -96,22 +91,22 @@ def subjects_of(result: Any, where: str) -> tuple[ResultSubject, ...]:
     if name not in (*COMPARED, schema_name(ErrorResult)):
         known = ", ".join(COMPARED)
         raise UsageError(f"{quote(name)} cannot be compared; supported: {known}", where=where)
-    found = read_result(result, where)
-    if isinstance(found, ErrorResult):
-        what = "the file contains an error instead of a result"
-        raise UsageError(f"{what}: {quote(found.error)}", where=where)
-    return tuple(one if one.file else replace(one, file=where) for one in _subjects(found))
+    document = read_result(result, where)
+    if isinstance(document, ErrorResult):
+        problem = "the file contains an error instead of a result"
+        raise UsageError(f"{problem}: {quote(document.error)}", where=where)
+    return tuple(s if s.file else replace(s, file=where) for s in _subjects(document))
 
 
-def _subjects(found: SchemaDocument) -> Iterator[ResultSubject]:
-    if not isinstance(found, SeveralFiles):
-        yield from _KINDS[type(found)](found)
+def _subjects(result: SchemaDocument) -> Iterator[ResultSubject]:
+    if not isinstance(result, SeveralFiles):
+        yield from _KINDS[type(result)](result)
         return
-    for each in found.each:
+    for each in result.each:
         yield from _KINDS[type(each)](each)
-    for refused in found.refused:
+    for refused in result.refused:
         answers = {"file": ComparedAnswer("no answer", NONE)}
-        yield ResultSubject(_SEVERAL[type(found)], refused.input, answers=answers)
+        yield ResultSubject(_SEVERAL[type(result)], refused.input, answers=answers)
 
 
 # --- LPAI ----------------------------------------------------------------------------------------
@@ -123,7 +118,7 @@ def plan_subjects(plan: PlanResult) -> Iterator[ResultSubject]:
     answers = {"file": ComparedAnswer("planned")}
     if plan.budgets:
         answers["all budgets"] = fit_answer(plan.fits)
-        answers |= {f"budget of {one.pool}": fit_answer(one.fits) for one in plan.budgets}
+        answers |= {f"budget of {budget.pool}": fit_answer(budget.fits) for budget in plan.budgets}
     if plan.tcm is not None:
         pools["tcm"] = plan.tcm.need_bytes
         answers["TCM"] = fit_answer(plan.tcm.fits)
@@ -134,7 +129,7 @@ def plan_subjects(plan: PlanResult) -> Iterator[ResultSubject]:
         plan.input,
         pools=pools,
         counted={"constants": "the constants of the model", "tcm": "constants and IO"},
-        tensors=tensors_by_name((one.name, one.pool, one.size_bytes) for one in plan.buffers),
+        tensors=tensors_by_name((b.name, b.pool, b.size_bytes) for b in plan.buffers),
         answers=answers,
         limits={f"budget of {pool}": have for pool, have in plan.limits.items()},
         settings={
@@ -147,28 +142,28 @@ def plan_subjects(plan: PlanResult) -> Iterator[ResultSubject]:
     )
 
 
-def together_subjects(found: TogetherResult) -> Iterator[ResultSubject]:
+def together_subjects(result: TogetherResult) -> Iterator[ResultSubject]:
     """Yield the models that share their pools as one subject, then each model alone."""
-    answers = {"models": ComparedAnswer(" + ".join(model.name for model in found.models))}
-    answers |= {f"budget of {one.pool}": fit_answer(one.fits) for one in found.budgets}
-    pools = found.pools
-    if found.tcm is not None:
-        pools["tcm"] = found.tcm.need_bytes
-        answers["TCM"] = fit_answer(found.tcm.fits)
+    answers = {"models": ComparedAnswer(" + ".join(model.name for model in result.models))}
+    answers |= {f"budget of {budget.pool}": fit_answer(budget.fits) for budget in result.budgets}
+    pools = result.pools
+    if result.tcm is not None:
+        pools["tcm"] = result.tcm.need_bytes
+        answers["TCM"] = fit_answer(result.tcm.fits)
     yield ResultSubject(
         LPAI,
         "all models together",
         pools=pools,
         counted={"constants": "the constants of the models", "tcm": "constants and IO"},
         answers=answers,
-        limits={f"budget of {one.pool}": one.have_bytes for one in found.budgets},
+        limits={f"budget of {budget.pool}": budget.have_bytes for budget in result.budgets},
         settings={
-            "alignment": str(found.align_bytes),
-            "executions": found.assumed,
-            "tool": found.tool,
+            "alignment": str(result.align_bytes),
+            "executions": result.assumed,
+            "tool": result.tool,
         },
     )
-    for plan in found.plans:
+    for plan in result.plans:
         yield from plan_subjects(plan)
 
 
@@ -185,7 +180,7 @@ def binary_subjects(binary: InspectedBinary) -> Iterator[ResultSubject]:
                 "constants": "constants of the program",
                 "tcm": "the finished binary and IO",
             },
-            tensors=tensors_by_name((one.name, one.pool, one.size) for one in graph.buffers),
+            tensors=tensors_by_name((b.name, b.pool, b.size) for b in graph.buffers),
             answers={} if tcm is None else {"TCM": fit_answer(tcm.fits)},
             settings={
                 "alignment": str(graph.align),
@@ -217,9 +212,9 @@ def fix_subjects(fix: FixedModel) -> Iterator[ResultSubject]:
 
 def bill_subjects(bill: Bill) -> Iterator[ResultSubject]:
     """Yield the subjects of a bill."""
-    found = bill.process_domain
-    domain = None if found is None else found.high
-    only_bound = found is not None and found.low != found.high
+    domain_range = bill.process_domain
+    domain = None if domain_range is None else domain_range.high
+    only_bound = domain_range is not None and domain_range.low != domain_range.high
     yield ResultSubject(
         HTP,
         bill.file,
@@ -244,7 +239,9 @@ def _sizes(numbers: Mapping[str, Sourced | None]) -> dict[str, int]:
 
 
 def _items(items: Iterable[BillItem]) -> dict[str, SubjectTensor]:
-    return tensors_by_name((one.name, one.kind, one.bytes) for one in items if one.kind != "part")
+    return tensors_by_name(
+        (item.name, item.kind, item.bytes) for item in items if item.kind != "part"
+    )
 
 
 # Names that a bill uses for needs that a fit reports by pool.
@@ -254,24 +251,23 @@ _NEEDS = {"compile": "compile estimate", "pd": "process domain", "host-ram": "ho
 def fit_subjects(fit: FitResult) -> Iterator[ResultSubject]:
     """Yield a subject for each SoC of a fit."""
     for soc in fit.socs:
-        needs = {_NEEDS[one.pool]: one.need_high for one in soc.checks if one.pool in _NEEDS}
+        judged = [check for check in soc.checks if check.pool in _NEEDS]
+        needs = {_NEEDS[check.pool]: check.need_high for check in judged}
         answers = {"file": fit_answer(soc.fits)}
-        answers |= {f"limit of {one.pool}": fit_answer(one.fits) for one in soc.checks}
+        answers |= {f"limit of {check.pool}": fit_answer(check.fits) for check in soc.checks}
         yield ResultSubject(
             HTP,
             fit.file,
             soc.soc,
             pools=_sizes({**soc.parts, "all together": soc.total, **needs}),
-            at_most=frozenset(
-                _NEEDS[one.pool] for one in soc.checks if one.pool in _NEEDS and one.is_bound
-            ),
+            at_most=frozenset(_NEEDS[check.pool] for check in judged if check.is_bound),
             tensors=_items(soc.largest),
             has_all_tensors=False,
             answers=answers,
             limits={
-                f"limit of {one.pool}": one.limit.value
-                for one in soc.checks
-                if one.limit is not None
+                f"limit of {check.pool}": check.limit.value
+                for check in soc.checks
+                if check.limit is not None
             },
             settings={"SoC": soc.soc, "tool": fit.tool},
         )
@@ -313,11 +309,11 @@ def sweep_subjects(sweep: SweepResult) -> Iterator[ResultSubject]:
 # --- Logs ----------------------------------------------------------------------------------------
 
 
-def log_subjects(found: DoctorResult) -> Iterator[ResultSubject]:
+def log_subjects(result: DoctorResult) -> Iterator[ResultSubject]:
     """Yield one subject for all logs that were read together."""
     missing: dict[str, int] = {}
     answers: dict[str, ComparedAnswer] = {}
-    for incident in found.incidents:
+    for incident in result.incidents:
         question = f"{incident.stage} stage, {incident.cause}"
         is_open = incident.verdict == "undecided"
         answers[question] = ComparedAnswer("seen", OPEN if is_open else BAD)
@@ -326,14 +322,14 @@ def log_subjects(found: DoctorResult) -> Iterator[ResultSubject]:
                 raise UsageError("the log states more missing bytes than any device has")
             pool = f"missing: {incident.cause}"
             missing[pool] = max(missing.get(pool, 0), incident.shortage_bytes)
-    more = f" and {len(found.files) - 1} more" if len(found.files) > 1 else ""
+    more = f" and {len(result.files) - 1} more" if len(result.files) > 1 else ""
     yield ResultSubject(
         LOG,
-        f"{found.files[0]}{more}" if found.files else "",
+        f"{result.files[0]}{more}" if result.files else "",
         pools=missing,
         answers=answers,
         unasked=ComparedAnswer("not seen", GOOD),
-        settings={"tool": found.tool},
+        settings={"tool": result.tool},
     )
 
 
@@ -343,9 +339,9 @@ CHECK = "check of budgets"
 _CODE_RANKS = {0: GOOD, 1: BAD, 2: NONE, 3: OPEN}  # by exit code
 
 
-def check_subjects(found: CheckResult) -> Iterator[ResultSubject]:
+def check_subjects(result: CheckResult) -> Iterator[ResultSubject]:
     """Yield a subject for each model on each target."""
-    for model in found.models:
+    for model in result.models:
         yield ResultSubject(
             CHECK,
             model.name,
@@ -361,9 +357,9 @@ def check_subjects(found: CheckResult) -> Iterator[ResultSubject]:
         )
 
 
-def baseline_subjects(found: Baseline) -> Iterator[ResultSubject]:
+def baseline_subjects(baseline: Baseline) -> Iterator[ResultSubject]:
     """Yield a subject for each model with its accepted sizes."""
-    yield from (accepted_subject(name, model) for name, model in found.models.items())
+    yield from (accepted_subject(name, model) for name, model in baseline.models.items())
 
 
 def accepted_subject(name: str, model: AcceptedModel) -> ResultSubject:

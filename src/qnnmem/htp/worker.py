@@ -493,7 +493,7 @@ def default_memory_limit() -> int:
     compiler accepts models with external weights. A graph at the limit of 3.5 GiB has twice that in
     32-bit floats, and ONNX Runtime, the compiler and the binary hold a copy each.
     """
-    return child_memory_limit(most=None)
+    return child_memory_limit(largest=None)
 
 
 @contextmanager

@@ -46,13 +46,8 @@ from qnnmem.planner import MemoryPlan, PlacedBuffer, PoolOptions, plan_model
 from qnnmem.planner.planned_file import search_missing_note
 from qnnmem.planner.problem_plan import Watcher
 from qnnmem.planner.tcm_pool import TcmVerdict
-from qnnmem.results.prepared import (
-    LARGE_ERROR,
-    PreparedBinary,
-    PreparedGraph,
-    QuantizedGraph,
-    finite,
-)
+from qnnmem.results.prepared import LARGE_ERROR, PreparedBinary, PreparedGraph, QuantizedGraph
+from qnnmem.results.result import finite
 from qnnmem.temporary_folder import temporary_folder
 from qnnmem.text import quote
 from qnnmem.units import Offset, round_up

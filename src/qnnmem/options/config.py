@@ -23,13 +23,13 @@ class ExecuteSettings(Options, frozen=True):
     """Settings for a run: `lpai_graph.execute` of a config file."""
 
     fps: Annotated[
-        int, Opt("--fps", ("Required number of inferences per second."), ge=0, le=_UINT32)
+        int, Opt("--fps", "Required number of inferences per second.", ge=0, le=_UINT32)
     ] = 1
     ftrt_ratio: Annotated[
         int,
         Opt(
             "--ftrt-ratio",
-            ("Speed relative to real time, in tenths: 10 is real time."),
+            "Speed relative to real time, in tenths: 10 is real time.",
             ge=0,
             le=_UINT32,
         ),

@@ -27,16 +27,7 @@ class DoctorOptions(ShapeOptions, frozen=True, kw_only=True):
             leads=True,
         ),
     ] = None
-    kb: Annotated[
-        tuple[str, ...],
-        Opt(
-            "--kb",
-            "File or folder with your own knowledge base entries; may be repeated.",
-            metavar="PATH",
-            is_file=True,
-            leads=True,
-        ),
-    ] = ()
+    kb: Annotated[tuple[str, ...], shared.KB.but(leads=True)] = ()
     follow: Annotated[
         bool,
         Opt("--follow", "Watch one log that is still being written.", is_local=True, leads=True),

@@ -10,6 +10,12 @@ from qnnmem.options.plan import ShapeOptions
 from qnnmem.units import Bytes, parse_size
 
 _WEEK_S = 86_400 * 7
+_LOAD = Opt(
+    "--load",
+    "Load the binary with the real library to get the exact size in the process domain.",
+    leads=True,
+    is_local=True,
+)
 _COMPILED_SOC = shared.SOC.but(default="the SoC that the binary was compiled for", leads=True)
 
 
@@ -43,9 +49,9 @@ class FitOptions(HtpModelOptions, frozen=True, kw_only=True):
             key="socs",
         ),
     ] = ()
-    all_socs: Annotated[
-        bool, Opt("--all-socs", "Check every SoC with an HTP.", leads=True, is_local=True)
-    ] = False
+    all_socs: Annotated[bool, shared.ALL_SOCS.but("Check every SoC with an HTP.", leads=True)] = (
+        False
+    )
     budgets: Annotated[
         tuple[tuple[str, Bytes], ...],
         shared.BUDGETS.but(
@@ -56,12 +62,9 @@ class FitOptions(HtpModelOptions, frozen=True, kw_only=True):
     ] = ()
     load: Annotated[
         bool,
-        Opt(
-            "--load",
-            "For a binary: load it with the real library to get its exact size in the "
-            "process domain.",
-            leads=True,
-            is_local=True,
+        _LOAD.but(
+            "For a binary: load it with the real library to get its exact size in the process "
+            "domain."
         ),
     ] = False
     tries: Annotated[
@@ -82,15 +85,7 @@ class FootprintOptions(HtpModelOptions, frozen=True, kw_only=True):
     """SoC of a memory bill, and how the bill is computed."""
 
     soc: Annotated[str | None, _COMPILED_SOC] = None
-    load: Annotated[
-        bool,
-        Opt(
-            "--load",
-            "Load the binary with the real library to get the exact size in the process domain.",
-            leads=True,
-            is_local=True,
-        ),
-    ] = False
+    load: Annotated[bool, _LOAD] = False
     cache: Annotated[str | None, shared.CACHE] = None
 
 
@@ -258,9 +253,7 @@ class LlmOptions(Options, frozen=True, kw_only=True):
     """SoC, bit widths, graphs and shards of a language model."""
 
     soc: Annotated[str | None, shared.SOC.but("SoC by name, id or marketing name.")] = None
-    all_socs: Annotated[
-        bool, Opt("--all-socs", "Add a table of every SoC with an HTP.", is_local=True)
-    ] = False
+    all_socs: Annotated[bool, shared.ALL_SOCS] = False
     context: Annotated[
         int,
         Opt("--context", "Length of the KV cache in tokens.", metavar="N", ge=2, le=1 << 20),

@@ -12,15 +12,7 @@ from qnnmem.results.incident import STAGES
 class KbOptions(Options, frozen=True, kw_only=True):
     """The user's own entries, used in addition to the built-in entries."""
 
-    kb: Annotated[
-        tuple[str, ...],
-        Opt(
-            "--kb",
-            "File or folder with your own knowledge base entries; may be repeated.",
-            metavar="PATH",
-            is_file=True,
-        ),
-    ] = ()
+    kb: Annotated[tuple[str, ...], shared.KB] = ()
 
 
 class KbListOptions(KbOptions, frozen=True, kw_only=True):
@@ -30,7 +22,7 @@ class KbListOptions(KbOptions, frozen=True, kw_only=True):
         str | None,
         Opt(
             "--cause",
-            ("List only entries with this cause, e.g. mem_dsp_va."),
+            "List only entries with this cause, e.g. mem_dsp_va.",
             metavar="CAUSE",
             leads=True,
         ),

@@ -112,9 +112,9 @@ class OptionField(NamedTuple):
     def parsed(self, text: str) -> tuple[Any, ...]:
         """Return the values parsed from a string; several if the parser splits the string."""
         if self.kind == "choice":
-            return (next(one for one in self.opt.choices if str(one) == text),)
-        found = text if self.opt.parse is None else self.opt.parse(text)
-        return tuple(found) if self.opt.parses_many else (found,)
+            return (next(choice for choice in self.opt.choices if str(choice) == text),)
+        value = text if self.opt.parse is None else self.opt.parse(text)
+        return tuple(value) if self.opt.parses_many else (value,)
 
     def words(self, value: Any) -> list[str]:
         """Return the option as words for a command line, one `--flag=value` for each value."""
@@ -122,9 +122,8 @@ class OptionField(NamedTuple):
             return []
         if self.kind == "flag":
             return [self.opt.flag]
-        return [
-            f"{self.opt.flag}={self.opt.show(one)}" for one in (value if self.is_many else [value])
-        ]
+        items = value if self.is_many else [value]
+        return [f"{self.opt.flag}={self.opt.show(item)}" for item in items]
 
 
 @cache
@@ -143,7 +142,8 @@ def _field(group: type[Options], name: str, hint: Any, default: Any) -> OptionFi
     if name in group.rare:
         opt = replace(opt, is_advanced=True)
     is_union = get_origin(held) in (Union, types.UnionType)
-    kinds = [one for one in (get_args(held) if is_union else (held,)) if one is not type(None)]
+    parts = get_args(held) if is_union else (held,)
+    kinds = [part for part in parts if part is not types.NoneType]
     kind: Kind = "text"
     if opt.choices:
         kind = "choice"
@@ -167,8 +167,8 @@ def flags_of(group: type[Options]) -> set[str]:
     """Return every spelling of every option of a type."""
     return {
         word
-        for one in option_fields(group)
-        for word in (one.opt.flag, one.opt.short, *one.opt.aliases)
+        for field in option_fields(group)
+        for word in (field.opt.flag, field.opt.short, *field.opt.aliases)
         if word
     }
 

@@ -44,16 +44,16 @@ def _meant(text: str, example: str) -> str:
     if not example:
         return ""
     option, _, _rest = example.partition(" ")
-    found = re.fullmatch(_COLON, text.strip()[:_INSPECTED])
-    if found is not None and ("shape" not in option or re.search(_SEPARATOR, found["value"])):
-        return f"; did you mean {option} {found['name']}={found['value']}?"
+    match = re.fullmatch(_COLON, text.strip()[:_INSPECTED])
+    if match is not None and ("shape" not in option or re.search(_SEPARATOR, match["value"])):
+        return f"; did you mean {option} {match['name']}={match['value']}?"
     return f"; write it without spaces and with =, e.g. {example}"
 
 
 def _one_at_a_time(text: str, option: str) -> None:
     """Raise UsageError for several pairs in one option, such as `a=1,b=2`."""
     if len(text) <= _INSPECTED and re.fullmatch(_SEVERAL, text):
-        words = " ".join(f"{option} {one.strip()}" for one in re.split(_NEXT, text))
+        words = " ".join(f"{option} {word.strip()}" for word in re.split(_NEXT, text))
         raise UsageError(f"write a separate option for each: {words}")
 
 
@@ -99,12 +99,12 @@ def word_list(text: str) -> tuple[str, ...]:
 
 def names(text: str) -> tuple[str, ...]:
     """Parse at least two names such as `wake,vad`."""
-    found = tuple(word.strip() for word in text.split(","))
-    if len(found) < 2 or not all(found):
+    words = tuple(word.strip() for word in text.split(","))
+    if len(words) < 2 or not all(words):
         raise UsageError(
             f"'{text}' names fewer than two models; write at least two, as in wake,vad"
         )
-    return found
+    return words
 
 
 def counts(text: str) -> tuple[int, ...]:
@@ -142,12 +142,12 @@ def whole_number(text: str) -> int:
 
 def value(text: str) -> tuple[str, Constant]:
     """Parse an input value: `sr=16000`, `ids=1,2,3`, `flag=true` or `mask=@mask.npy`."""
-    name, given = pair(text, "input=value", "--value sr=16000")
-    if given.startswith("@") or given.lower().endswith(_FILES):
-        return name, Path(given.removeprefix("@"))
-    bare = re.sub(_BRACKETS, r"\1", given.strip())
+    name, content = pair(text, "input=value", "--value sr=16000")
+    if content.startswith("@") or content.lower().endswith(_FILES):
+        return name, Path(content.removeprefix("@"))
+    bare = re.sub(_BRACKETS, r"\1", content.strip())
     numbers = tuple(_number(part.strip(), text) for part in bare.split(","))
-    return name, numbers if "," in bare or bare != given.strip() else numbers[0]
+    return name, numbers if "," in bare or bare != content.strip() else numbers[0]
 
 
 def _number(word: str, text: str) -> bool | int | float:
@@ -166,54 +166,54 @@ def _number(word: str, text: str) -> bool | int | float:
 # The reverse of the parsers above: values in the form that a user types.
 
 
-def show_pair(given: tuple[str, object]) -> str:
+def show_pair(named: tuple[str, object]) -> str:
     """Return a pair in the form `name=value`."""
-    return f"{given[0]}={given[1]}"
+    return f"{named[0]}={named[1]}"
 
 
-def show_shape(given: tuple[str, tuple[int, ...]]) -> str:
+def show_shape(named: tuple[str, tuple[int, ...]]) -> str:
     """Return a shape in the form `tensor=1x3x224x224`."""
-    name, sizes = given
+    name, sizes = named
     return f"{name}={'x'.join(map(str, sizes)) or 'scalar'}"
 
 
-def show_value(given: tuple[str, Any]) -> str:
+def show_value(named: tuple[str, Any]) -> str:
     """Return an input value in the form `input=value`."""
-    name, content = given
+    name, content = named
     if isinstance(content, Path):
         return f"{name}=@{content}"
     several = content if isinstance(content, tuple | list) else (content,)
-    words = (str(one).lower() if isinstance(one, bool) else str(one) for one in several)
+    words = (str(item).lower() if isinstance(item, bool) else str(item) for item in several)
     return f"{name}={','.join(words)}"
 
 
-# For TOML: readers of table values; `what` names the value in an error.
+# For TOML: readers of table values; `label` names the value in an error.
 
 
-def table(value: object, what: str) -> Mapping[str, Any]:
+def table(value: object, label: str) -> Mapping[str, Any]:
     """Return a TOML table; raise UsageError for other values and for too many keys."""
     if not isinstance(value, Mapping) or len(value) > _MAX_ITEMS:
-        raise UsageError(f"{what} must be a table of at most 1000 keys, such as {{ name = 1 }}")
+        raise UsageError(f"{label} must be a table of at most 1000 keys, such as {{ name = 1 }}")
     return value
 
 
-def number(value: object, what: str, low: float, high: float) -> Any:
+def number(value: object, label: str, low: float, high: float) -> Any:
     """Return a number from `low` to `high`; it must be whole if `low` is an int."""
     kinds = int if isinstance(low, int) else (int, float)
-    expect(value, kinds, f"{what} must be a number from {low} to {high}")
+    expect(value, kinds, f"{label} must be a number from {low} to {high}")
     if not low <= value <= high:  # type: ignore[operator]
-        raise UsageError(f"{what} must be a number from {low} to {high}, not {quote(value)}")
+        raise UsageError(f"{label} must be a number from {low} to {high}, not {quote(value)}")
     return value
 
 
-def dimension_item(value: object, what: str) -> int:
+def dimension_item(value: object, label: str) -> int:
     """Return the size of a free dimension."""
-    return int(number(value, what, 0, _MAX_DIM))
+    return int(number(value, label, 0, _MAX_DIM))
 
 
-def shape_item(value: object, what: str) -> tuple[int, ...]:
+def shape_item(value: object, label: str) -> tuple[int, ...]:
     """Return a shape from `"1x3x224x224"` or `[1, 3, 224, 224]`."""
-    example = f'{what} must be a shape, such as "1x3x224x224" or [1, 3, 224, 224]'
+    example = f'{label} must be a shape, such as "1x3x224x224" or [1, 3, 224, 224]'
     if isinstance(value, str):
         try:
             return shape(f"x={value}")[1]
@@ -221,36 +221,36 @@ def shape_item(value: object, what: str) -> tuple[int, ...]:
             raise UsageError(example) from None
     if not isinstance(value, list | tuple) or len(value) > _MAX_RANK:
         raise UsageError(example)
-    return tuple(dimension_item(size, what) for size in value)
+    return tuple(dimension_item(size, label) for size in value)
 
 
-def value_item(value: object, what: str) -> Constant:
+def value_item(value: object, label: str) -> Constant:
     """Return a constant input from a number, a list of numbers, or a file such as "@mask.npy"."""
     if isinstance(value, str) and value.removeprefix("@"):
         return Path(value.removeprefix("@"))
     numbers = tuple(value) if isinstance(value, list | tuple) else (value,)
-    for one in numbers:
+    for item in numbers:
         expect(
-            one,
+            item,
             (bool, int, float),
-            f'{what} must be a number, a list of numbers, or a file such as "@mask.npy"',
+            f'{label} must be a number, a list of numbers, or a file such as "@mask.npy"',
         )
     return numbers if isinstance(value, list | tuple) else numbers[0]
 
 
-def text_item(value: object, what: str) -> str:
+def text_item(value: object, label: str) -> str:
     """Return a string; raise UsageError if it is empty or contains NUL."""
-    expect(value, str, f"{what} must be a string")
+    expect(value, str, f"{label} must be a string")
     if not str(value).strip() or "\0" in str(value):
-        raise UsageError(f"{what}: a string must not be empty or contain NUL")
+        raise UsageError(f"{label}: a string must not be empty or contain NUL")
     return str(value)
 
 
-def size_item(value: object, what: str) -> Bytes:
+def size_item(value: object, label: str) -> Bytes:
     """Return a size in bytes from 262144 or "256K"."""
     if isinstance(value, bool | float) or not isinstance(value, int | str):
-        raise UsageError(f'{what} must be a size, such as 262144 or "256K"')
-    found = as_bytes(value)
-    if not 0 <= found <= MAX_BYTES:
-        raise UsageError(f"{what} must be between 0 and {MAX_BYTES:,} bytes")
-    return found
+        raise UsageError(f'{label} must be a size, such as 262144 or "256K"')
+    size = as_bytes(value)
+    if not 0 <= size <= MAX_BYTES:
+        raise UsageError(f"{label} must be between 0 and {MAX_BYTES:,} bytes")
+    return size

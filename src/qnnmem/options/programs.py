@@ -25,13 +25,13 @@ class CheckClientOptions(Options, frozen=True, kw_only=True):
         str | None,
         Opt(
             "--config",
-            ("Config file that names the backend's config file, as for net-run."),
+            "Config file that names the backend's config file, as for net-run.",
             metavar="FILE",
             is_file=True,
         ),
     ] = None
     hw_ver: Annotated[
-        str | None, Opt("--hw-ver", ("LPAI hardware version, e.g. v6."), metavar="VERSION")
+        str | None, Opt("--hw-ver", "LPAI hardware version, e.g. v6.", metavar="VERSION")
     ] = None
     profile: Annotated[
         str, Opt("--profile", "Alignment profile.", choices=("default", "conservative", "v4-era"))
@@ -43,7 +43,7 @@ class CheckClientOptions(Options, frozen=True, kw_only=True):
         bool,
         Opt(
             "--own-scratch",
-            ("Report graphs that share scratch as a finding, even if they run one after another."),
+            "Report graphs that share scratch as a finding, even if they run one after another.",
         ),
     ] = False
     continue_on_error: Annotated[

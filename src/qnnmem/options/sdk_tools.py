@@ -14,7 +14,8 @@ from qnnmem.units import Bytes
 
 _VERSION = Opt("--version", "Show the version and exit.")
 _LOG_LEVEL = Opt(
-    *("--log_level", "Show log lines up to this level."),
+    "--log_level",
+    "Show log lines up to this level.",
     choices=("error", "warn", "info", "verbose", "debug"),
 )
 _OUTPUT_DIR = Opt("--output_dir", "", metavar="DIR")

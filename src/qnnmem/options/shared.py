@@ -35,7 +35,8 @@ MEMORY_LIMIT = Opt(
     is_advanced=True,
 )
 SEED = Opt(
-    *("--seed", "Seed of the search; the same seed gives the same plan."),
+    "--seed",
+    "Seed of the search; the same seed gives the same plan.",
     ge=0,
     le=MAX_SEED,
     label="Seed",
@@ -43,15 +44,17 @@ SEED = Opt(
     is_advanced=True,
 )
 JOBS = Opt(
-    "--jobs", ("Number of models to process in parallel."), metavar="N", ge=1, le=64, is_local=True
+    "--jobs", "Number of models to process in parallel.", metavar="N", ge=1, le=64, is_local=True
 )
 CLUSTER = Opt(
-    *("--cluster", "Compile on the workers of a Dask cluster; each worker needs the library."),
+    "--cluster",
+    "Compile on the workers of a Dask cluster; each worker needs the library.",
     metavar="ADDRESS",
     is_local=True,
 )
 CACHE = Opt(
-    *("--cache", "Folder for cached results."),
+    "--cache",
+    "Folder for cached results.",
     metavar="DIR",
     default="qnnmem in the user's cache folder",
     is_file=True,
@@ -59,21 +62,25 @@ CACHE = Opt(
 
 # Layout of a model in memory.
 INPLACE = Opt(
-    *("--inplace", "Let element-wise ops overwrite an input that no later op uses."),
+    "--inplace",
+    "Let element-wise ops overwrite an input that no later op uses.",
     label="Element-wise ops in place",
 )
 REORDER = Opt(
-    *("--reorder", "Search for an operator order that needs less memory."),
+    "--reorder",
+    "Search for an operator order that needs less memory.",
     label="Search for a better order",
 )
 IO = Opt(
-    *("--io", "Place inputs and outputs inside scratch or in the application's buffers."),
+    "--io",
+    "Place inputs and outputs inside scratch or in the application's buffers.",
     choices=("inside", "outside"),
     label="Inputs and outputs",
     labels=("inside scratch", "in the application's buffers"),
 )
 ALIGN = Opt(
-    *("--align", "Alignment of buffer starts and sizes in bytes."),
+    "--align",
+    "Alignment of buffer starts and sizes in bytes.",
     ge=1,
     le=1 << 20,
     in_bytes=True,
@@ -82,7 +89,8 @@ ALIGN = Opt(
     for_buffers=True,
 )
 BITS = Opt(
-    *("--bits", "Bit width that floating-point elements get when the model is quantized."),
+    "--bits",
+    "Bit width that floating-point elements get when the model is quantized.",
     choices=(8, 16, 32),
     default="as in the model",
     label="Bits",
@@ -103,18 +111,22 @@ BUDGETS = Opt(
 
 # Compile options for HTP.
 SOC = Opt(
-    *("--soc", "SoC by name, id or marketing name, as listed by `qnnmem socs`."),
+    "--soc",
+    "SoC by name, id or marketing name, as listed by `qnnmem socs`.",
     metavar="SOC",
     label="SoC",
     is_soc=True,
 )
+ALL_SOCS = Opt("--all-socs", "Add a table of every SoC with an HTP.", is_local=True)
 PRECISION = Opt(
-    *("--precision", "Data type that float tensors are converted to; int8 and w8a16 quantize."),
+    "--precision",
+    "Data type that float tensors are converted to; int8 and w8a16 quantize.",
     choices=PRECISIONS,
     label="Precision",
 )
 VTCM_MB = Opt(
-    *("--vtcm-mb", "VTCM for each graph, in MiB."),
+    "--vtcm-mb",
+    "VTCM for each graph, in MiB.",
     metavar="N",
     ge=1,
     le=MAX_VTCM_MB,
@@ -123,7 +135,8 @@ VTCM_MB = Opt(
     is_folded=True,
 )
 OPT_LEVEL = Opt(
-    *("--opt-level", "Optimisation level 1 to 3."),
+    "--opt-level",
+    "Optimisation level 1 to 3.",
     metavar="N",
     ge=1,
     le=3,
@@ -149,9 +162,17 @@ TRUST = Opt(
 )
 
 
+KB = Opt(
+    "--kb",
+    "File or folder with your own knowledge base entries; may be repeated.",
+    metavar="PATH",
+    is_file=True,
+)
+
 # Output of a result.
 OUTPUT = Opt(
-    *("--output", "Write to this file instead of the terminal."),
+    "--output",
+    "Write to this file instead of the terminal.",
     short="-o",
     is_file=True,
     writes="text",

@@ -14,7 +14,7 @@ from qnnmem.provenance import Sourced
 from qnnmem.report.carrier import binary_lines, facts_lines
 from qnnmem.report.fit import limit_lines, source_lines
 from qnnmem.report.shell import LONGEST, file_word, next_line, output_words, shell_line
-from qnnmem.report.table import size_words
+from qnnmem.report.table import size_words, thousands
 from qnnmem.results.fit import FitCheck
 from qnnmem.results.footprint import Bill, BillItem, GraphBill, PreparedContext
 from qnnmem.results.result import ErrorResult
@@ -45,10 +45,10 @@ def render_text(
     return "\n\n".join(block for block in blocks if block) + "\n"
 
 
-def next_prepare(bill: Bill, given: Sequence[str]) -> str:
+def next_prepare(bill: Bill, options: Sequence[str]) -> str:
     """Return the next-step line for a model: the `prepare` command that saves its binary."""
     soc = [] if bill.soc is None else [f"--soc={bill.soc}"]
-    words = ["qnnmem", "prepare", file_word(bill.file), *given]
+    words = ["qnnmem", "prepare", file_word(bill.file), *options]
     return next_line("keep the binary", words, "--backend=htp", *soc, *output_words("model.bin"))
 
 
@@ -68,20 +68,13 @@ def _total(bill: Bill) -> str:
     if bill.dominant is None or part is None:
         return total
     name = bill.dominant
-    share = f"{total}; {name} {_verb(name)} {_share(part, bill.total)} of it"
+    verb = "are" if name.endswith(("weights", "tensors")) else "is"
+    share = f"{total}; {name} {verb} {100 * part.value / bill.total.value:.0f}% of it"
     vtcm = next((check for check in _checks(bill) if check.pool == "vtcm"), None)
     if vtcm is None or vtcm.spare is None or vtcm.spare >= 0:
         return share
-    most = "" if vtcm.fits is False else "up to "
-    return f"{share}; VTCM {most}{counted(-vtcm.spare, 'byte')} more than the SoC has"
-
-
-def _verb(name: str) -> str:
-    return "are" if name.endswith(("weights", "tensors")) else "is"
-
-
-def _share(part: Sourced, total: Sourced) -> str:
-    return f"{100 * part.value / total.value:.0f}%"
+    bound = "" if vtcm.fits is False else "up to "
+    return f"{share}; VTCM {bound}{counted(-vtcm.spare, 'byte')} more than the SoC has"
 
 
 def _checks(bill: Bill) -> tuple[FitCheck, ...]:
@@ -90,19 +83,14 @@ def _checks(bill: Bill) -> tuple[FitCheck, ...]:
 
 def _about(bill: Bill, compiled: bool) -> str:
     graphs = counted(len(bill.graphs), "graph")
-    made = shorten(bill.build_id) or "without version"
+    version = shorten(bill.build_id) or "without version"
     arch = "" if bill.dsp_arch is None else f", Hexagon v{bill.dsp_arch}"
-    size = size_words(bill.file_bytes)
+    kind = f"{'compiles to' if compiled else 'is'} a context binary"
     if bill.carrier is not UNSET:
-        count = counted(len(bill.carrier.binaries), "distinct context")
-        kind, what = (
-            "is",
-            f"{bill.carrier.title}: {count} of {size}, {graphs}{arch}, by QAIRT {made}",
-        )
-        return f"{shorten(bill.file, _WIDE)} {kind} {what}"
-    kind = "compiles to a" if compiled else "is a"
-    what = f"context binary of {size}, {graphs}{arch}, by QAIRT {made}"
-    return f"{shorten(bill.file, _WIDE)} {kind} {what}"
+        contexts = counted(len(bill.carrier.binaries), "distinct context")
+        kind = f"is {bill.carrier.title}: {contexts}"
+    facts = f"{size_words(bill.file_bytes)}, {graphs}{arch}, by QAIRT {version}"
+    return f"{shorten(bill.file, _WIDE)} {kind} of {facts}"
 
 
 def _table(bill: Bill, verbose: bool) -> Iterator[str]:
@@ -157,8 +145,7 @@ def _graphs(bill: Bill) -> Iterator[str]:
     if len(bill.graphs) < 2:
         return
     yield f"{'total':>16}{'weights':>16}{'IO':>14}{'spill/fill':>14}{'op data':>14}  graph"
-    for graph in bill.graphs[:_GRAPHS]:
-        yield _graph_row(graph)
+    yield from map(_graph_row, bill.graphs[:_GRAPHS])
     if len(bill.graphs) > _GRAPHS:
         yield f"… and {len(bill.graphs) - _GRAPHS:,} more graphs; --json lists all"
 
@@ -166,9 +153,8 @@ def _graphs(bill: Bill) -> Iterator[str]:
 def _graph_row(graph: GraphBill) -> str:
     wide, narrow = (graph.total, graph.weights), (graph.io, graph.spill_fill, graph.op_data)
     columns = [*((part, 16) for part in wide), *((part, 14) for part in narrow)]
-    cells = "".join(
-        f"{'-' if p is None else format(p.value, ','):>{width}}" for p, width in columns
-    )
+    sizes = ((None if part is None else part.value, width) for part, width in columns)
+    cells = "".join(f"{thousands(size):>{width}}" for size, width in sizes)
     return f"{cells}  {shorten(graph.name)}"
 
 
@@ -191,10 +177,10 @@ def _traps(bill: Bill) -> Iterator[str]:
     yield from (f"trap: {shorten(trap.sentence, 2 * _WIDE)}" for trap in bill.traps)
 
 
-def next_look(bill: Bill, given: Sequence[str] = ()) -> str:
+def next_look(bill: Bill, options: Sequence[str] = ()) -> str:
     """Return a binary's next-step line: `footprint` for a SoC if none is set, else `inspect`."""
     if bill.soc is None:
-        words = ["qnnmem", "footprint", file_word(bill.file), *given]
+        words = ["qnnmem", "footprint", file_word(bill.file), *options]
         return next_line("compare with the limits of a SoC", words, "--soc=SM8650")
     return next_line(
         "show every field of the file", ["qnnmem", "inspect", file_word(bill.file)], "--json"
@@ -205,38 +191,37 @@ _SENTENCE = 2000  # columns; a refused operator may have a long name
 _LAST_LINES = 5  # lines of a crash log
 
 
-def render_prepared(bill: Bill, made: PreparedContext, io_types: Sequence[str]) -> str:
+def render_prepared(bill: Bill, prepared: PreparedContext, io_types: Sequence[str]) -> str:
     """Render a report of the written files, then the bill in the format of `footprint`.
 
     `io_types` are the memory types of inputs and outputs in the file.
     """
-    words = ["qnnmem", "footprint", file_word(made.path)]
+    words = ["qnnmem", "footprint", file_word(prepared.path)]
     again = next_line("show the bill of this file, without the library", words, f"--soc={bill.soc}")
-    part = bill.missing_sentence
-    whole = replace(bill, missing_outputs=())  # the first line already names the missing outputs
-    shown = render_text(whole, compiled=True, next_step=again)
-    first = [part] if part else []
-    return "\n".join([*first, *_written(bill, made, io_types), "", shown])
+    first = [bill.missing_sentence] if bill.missing_outputs else []
+    rest = replace(bill, missing_outputs=())  # the first line already names them
+    shown = render_text(rest, compiled=True, next_step=again)
+    return "\n".join([*first, *_written(bill, prepared, io_types), "", shown])
 
 
-def _written(bill: Bill, made: PreparedContext, io_types: Sequence[str]) -> Iterator[str]:
+def _written(bill: Bill, prepared: PreparedContext, io_types: Sequence[str]) -> Iterator[str]:
     size = f"{counted(bill.file_bytes, 'byte')} for {bill.soc}"
-    yield f"{shorten(made.path, _WIDE)}: {size}, compiled by {made.library}"
+    yield f"{shorten(prepared.path, _WIDE)}: {size}, compiled by {prepared.library}"
     for graph in bill.graphs:
         yield f"  graph {shorten(graph.name, _WIDE)}"
     yield f"  IO memory type in the file: {', '.join(io_types)}"
-    yield f"  compiled in {made.seconds:.1f} s"
-    for node in made.on_cpu:
+    yield f"  compiled in {prepared.seconds:.1f} s"
+    for node in prepared.on_cpu:
         why = f": {shorten(node.reason, _WIDE)}" if node.reason else ""
         yield f"  on the CPU: {shorten(node.name, _WIDE)} ({shorten(node.operator)}){why}"
-    for note in made.notes:
+    for note in prepared.notes:
         yield f"  note: {shorten(note, _WIDE)}"
-    if made.epcontext is not None:
-        yield f"  for ONNX Runtime: {shorten(made.epcontext, _WIDE)}"
-    if made.pte is not None:
-        yield f"  for ExecuTorch, with a method for each graph: {shorten(made.pte, _WIDE)}"
-    if made.run is not None:
-        yield f"  {made.run.why}"
+    if prepared.epcontext is not None:
+        yield f"  for ONNX Runtime: {shorten(prepared.epcontext, _WIDE)}"
+    if prepared.pte is not None:
+        yield f"  for ExecuTorch, with a method for each graph: {shorten(prepared.pte, _WIDE)}"
+    if prepared.run is not None:
+        yield f"  {prepared.run.why}"
 
 
 def render_failure(
@@ -285,9 +270,9 @@ _WORKER = "docker run -i --rm --platform linux/amd64 qnnmem htp-worker"
 _RUN = 'docker run --rm --platform linux/amd64 -v "$PWD:/models" qnnmem'
 
 
-def facts(known: Sequence[tuple[str, Sourced]], at: str = "") -> Iterator[str]:
-    """Yield a row for each known number with its origin; `at` names settings that they hold for."""
-    yield f"known without compiling{f' at {shorten(at)}' if at else ''}, in bytes:"
+def facts(known: Sequence[tuple[str, Sourced]], settings: str = "") -> Iterator[str]:
+    """Yield a row for each known number; `settings` names the settings for which they hold."""
+    yield f"known without compiling{f' at {shorten(settings)}' if settings else ''}, in bytes:"
     for name, part in known:
         size = f"{part.value:>15,}{format_size(part.value):>13}"
         yield f"  {shorten(name, 30):<30}{size}  {part.origin.value}"

@@ -54,9 +54,14 @@ class _Place:
 def render_c(planned: PlannedFile) -> str:
     """Render the C header of a plan."""
     prefix = c_prefix(planned.input)
-    body = "\n".join(plan_body(planned, prefix))
-    guard = f"QNNMEM_{prefix}_{sha256(body.encode()).hexdigest()[:8].upper()}_H"
-    opening = [*_about(planned), f"#ifndef {guard}", f"#define {guard}", "", "#include <stdint.h>"]
+    return header(_about(planned), prefix, plan_body(planned, prefix))
+
+
+def header(about: Iterable[str], name: str, lines: Iterable[str]) -> str:
+    """Return a C header; its include guard holds a digest, so that two headers never share it."""
+    body = "\n".join(lines)
+    guard = f"QNNMEM_{name}_{sha256(body.encode()).hexdigest()[:8].upper()}_H"
+    opening = [*about, f"#ifndef {guard}", f"#define {guard}", "", "#include <stdint.h>"]
     return "\n".join([*opening, "", body, "", f"#endif /* {guard} */"]) + "\n"
 
 
@@ -70,7 +75,7 @@ def c_names(names: Iterable[str], room: int) -> list[str]:
     """Return a unique identifier for each name, in order; uniqueness ignores case."""
     taken: set[str] = set()
     numbers: dict[str, int] = {}
-    found = []
+    identifiers = []
     for name in names:
         base = _identifier(name, room) or "tensor"
         chosen, key = base, base.lower()
@@ -79,8 +84,8 @@ def c_names(names: Iterable[str], room: int) -> list[str]:
             end = f"_{numbers[key]}"
             chosen = f"{base[: room - len(end)].rstrip('_')}{end}"
         taken.add(chosen.lower())
-        found.append(chosen)
-    return found
+        identifiers.append(chosen)
+    return identifiers
 
 
 def _identifier(name: str, room: int) -> str:
@@ -172,11 +177,12 @@ def _assertion_macro(prefix: str) -> Iterator[str]:
     yield "#else"
     yield f"#define {name}(what, holds) typedef char {prefix}_##what[(holds) ? 1 : -1]"
     yield "#endif"
-    at, size = f"{prefix}_AT_##name", f"{prefix}_SIZE_##name"
+    offset, size = f"{prefix}_AT_##name", f"{prefix}_SIZE_##name"
     # Paste the tokens before passing them on: a macro of the same name must not replace them.
     yield f"#define {prefix}_PLACED(name, pool, align) \\"
     # Not `<=`: compilers warn if one side is 0.
-    yield f"    {name}(in_##name, {at} % (align) == 0 && 0ULL + {at} + {size} < 1ULL + (pool))"
+    inside = f"0ULL + {offset} + {size} < 1ULL + (pool)"
+    yield f"    {name}(in_##name, {offset} % (align) == 0 && {inside})"
     yield ""
 
 
@@ -291,11 +297,9 @@ def _client_about(plan: ClientPlan, tool: str, *, io_in_scratch: bool) -> Iterat
         yield comment_text(plan.shared.assumed)
         yield ""
     if io_in_scratch:
-        yield ("Inputs and outputs stay in scratch, at the offsets that qnnmem planned. They are")
-        yield (
-            "valid only for the binary that this file was made from: the vendor's compiler plans "
-            "other offsets."
-        )
+        yield "Inputs and outputs stay in scratch, at the offsets that qnnmem planned. They are"
+        yield "valid only for the binary that this file was made from: the vendor's compiler"
+        yield "plans other offsets."
     else:
         yield "Inputs and outputs are in buffers of the client."
 
@@ -354,7 +358,7 @@ class _Names:
             return f'"{"".join(map(_character, data))}"'
         chosen = f"LONG_NAME_{len(self.lists)}"
         numbers = [f"(char){byte}" for byte in (*data, 0)]
-        rows = [", ".join(numbers[at : at + _ROW]) for at in range(0, len(numbers), _ROW)]
+        rows = [", ".join(numbers[start : start + _ROW]) for start in range(0, len(numbers), _ROW)]
         body = ",\n    ".join(rows)
         self.lists.append(f"static const char {chosen}[] = {{\n    {body}}};\n")
         return chosen

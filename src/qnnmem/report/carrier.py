@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from qnnmem.provenance import Sourced
 from qnnmem.report.shell import file_word, next_line
-from qnnmem.report.table import size_words
+from qnnmem.report.table import size_words, thousands
 from qnnmem.results.carrier import CarriedBinary, CarrierFacts, CarrierResult
 from qnnmem.text import counted, shorten
 from qnnmem.units import format_size
@@ -21,8 +22,8 @@ def render_text(result: CarrierResult) -> str:
     binaries = counted(len(facts.binaries), "distinct context")
     title = facts.title.removeprefix("an ").removeprefix("a ")
     lines = [f"{title}: {binaries} for HTP", shorten(result.file, _WIDE)]
-    for one in facts.binaries[:SHOWN]:
-        lines += ["", *_binary(one)]
+    for binary in facts.binaries[:SHOWN]:
+        lines += ["", *_binary(binary)]
     lines += _more(len(facts.binaries))
     rest = list(facts_lines(facts))
     lines += ["", *rest] if rest else []
@@ -32,15 +33,15 @@ def render_text(result: CarrierResult) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _binary(one: CarriedBinary) -> Iterator[str]:
-    yield f"{shorten(one.name, _WIDE)}: {size_words(one.bytes)}{_group(one)}"
-    if one.used_by:
-        yield f"  used by {_names(one.used_by)}"
-    yield f"  graphs: {_names(one.graphs)}"
+def _binary(binary: CarriedBinary) -> Iterator[str]:
+    yield f"{shorten(binary.name, _WIDE)}: {size_words(binary.bytes)}{_group(binary)}"
+    if binary.used_by:
+        yield f"  used by {_names(binary.used_by)}"
+    yield f"  graphs: {_names(binary.graphs)}"
 
 
-def _group(one: CarriedBinary) -> str:
-    return f", for devices of group {shorten(one.group)}" if one.group else ""
+def _group(binary: CarriedBinary) -> str:
+    return f", for devices of group {shorten(binary.group)}" if binary.group else ""
 
 
 def _names(names: tuple[str, ...]) -> str:
@@ -53,12 +54,15 @@ def binary_lines(facts: CarrierFacts) -> Iterator[str]:
     if not facts.binaries:
         return
     yield f"{'total':>16}{'domain at most':>18}  context binary, counted once"
-    for one in facts.binaries[:SHOWN]:
-        size = "not known" if one.total is None else f"{one.total.value:,}"
-        need = "not known" if one.need_high is None else f"{one.need_high.value:,}"
-        users = f", used by {_names(one.used_by)}" if one.used_by else ""
-        yield f"{size:>16}{need:>18}  {shorten(one.name, _WIDE)}{_group(one)}{users}"
+    for binary in facts.binaries[:SHOWN]:
+        size, need = map(_known, (binary.total, binary.need_high))
+        users = f", used by {_names(binary.used_by)}" if binary.used_by else ""
+        yield f"{size:>16}{need:>18}  {shorten(binary.name, _WIDE)}{_group(binary)}{users}"
     yield from _more(len(facts.binaries))
+
+
+def _known(size: Sourced | None) -> str:
+    return thousands(None if size is None else size.value, "not known")
 
 
 def facts_lines(facts: CarrierFacts) -> Iterator[str]:
@@ -67,15 +71,15 @@ def facts_lines(facts: CarrierFacts) -> Iterator[str]:
         size = f"{part.size.value:>16,}{format_size(part.size.value):>13}"
         yield f"{size}  on the CPU: {shorten(part.name, _WIDE)}"
     yield from _more(len(facts.host))
-    for known, what in (
+    for known, name in (
         (facts.state, "KV cache, part of the IO"),
         (facts.shared_spill_fill, "spill/fill with one shared buffer, as the file requests"),
     ):
         if known is not None:
-            yield f"{known.value:>16,}{format_size(known.value):>13}  {what}"
+            yield f"{known.value:>16,}{format_size(known.value):>13}  {name}"
     if facts.cpu_operators:
-        number = counted(len(facts.cpu_operators), "kind")
-        yield f"operators on the CPU, {number}: {_names(facts.cpu_operators)}"
+        kinds = counted(len(facts.cpu_operators), "kind")
+        yield f"operators on the CPU, {kinds}: {_names(facts.cpu_operators)}"
     for claim in facts.claims[:SHOWN]:
         mark = {True: "holds", False: "WRONG", None: "not checked"}[claim.holds]
         words = f"{shorten(claim.claimed, _WIDE)}; {shorten(claim.found, _WIDE)}"

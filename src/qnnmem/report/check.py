@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import PurePath
 
 from qnnmem.flags import flag_word
@@ -24,7 +25,7 @@ from qnnmem.gate.checked import (
 from qnnmem.gate.keys import LPAI, TOTAL
 from qnnmem.planner import MemoryPlan
 from qnnmem.planner.planned_file import plan_map
-from qnnmem.report.diff import signed, size
+from qnnmem.report.diff import signed
 from qnnmem.report.findings import (
     CiFinding,
     CiPlace,
@@ -37,7 +38,7 @@ from qnnmem.report.findings import (
 )
 from qnnmem.report.plan_picture import draw, map_lines, svg_of
 from qnnmem.report.shell import file_word, next_line, output_words
-from qnnmem.report.table import Column, block, escape, markdown_table, text_table
+from qnnmem.report.table import Column, block, escape, markdown_table, text_table, thousands
 from qnnmem.results.check import PoolCheck
 from qnnmem.text import counted, lazy_pattern, shorten
 
@@ -66,16 +67,17 @@ class PoolRow:
     is_changed: bool = False
 
     @property
-    def delta(self) -> int | None:
-        """Return the bytes above the baseline; None if a size is unknown."""
+    def sizes(self) -> tuple[str, str, str, str]:
+        """Return the cells before, now, change and limit; a dash for an unknown size."""
         known = self.before is not None and self.now is not None
-        return self.now - self.before if known else None  # type: ignore[operator]
+        change = self.now - self.before if known else None  # type: ignore[operator]
+        return thousands(self.before), thousands(self.now), signed(change), thousands(self.limit)
 
 
 def pool_rows(model: CheckedModel) -> tuple[PoolRow, ...]:
     """Return a row for each pool: size before, size now, and limit."""
-    checks = {one.pool: one for one in model.checks}
-    before = {one.pool: one for one in model.change.pools} if model.change else {}
+    checks = {check.pool: check for check in model.checks}
+    before = {change.pool: change for change in model.change.pools} if model.change else {}
     rows = []
     for pool in dict.fromkeys((*checks, *model.pools)):
         check, change = checks.get(pool), before.get(pool)
@@ -114,17 +116,17 @@ def _spare(model: CheckedModel) -> str:
     """Return how much of each budget a passing model uses; empty if the model fails."""
     if model.exit_code:
         return ""
-    budgets = [one for one in model.checks if one.budget][:_SHOWN_BUDGETS]
-    said = (f"{one.pool} {size(one.need_bytes)} of {size(one.have_bytes)}" for one in budgets)
-    return f", {', '.join(said)}" if budgets else ""
+    budgets = [check for check in model.checks if check.budget][:_SHOWN_BUDGETS]
+    needs = (f"{c.pool} {thousands(c.need_bytes)} of {thousands(c.have_bytes)}" for c in budgets)
+    return f", {', '.join(needs)}" if budgets else ""
 
 
-def render_text(run: BudgetRun, *, verbose: bool = False, given: Sequence[str] = ()) -> str:
-    """Render the verdict and each model's relevant pools; `given` are the options to repeat."""
+def render_text(run: BudgetRun, *, verbose: bool = False, options: Sequence[str] = ()) -> str:
+    """Render the verdict and each model's relevant pools; the next command repeats `options`."""
     lines = [run.verdict, ""]
     for model in run.models:
         lines += _model_lines(model, verbose)
-    lines += ["", *_history_lines(run), *_baseline_lines(run), *_next_lines(run, given)]
+    lines += ["", *_history_lines(run), *_baseline_lines(run), *_next_lines(run, options)]
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
@@ -133,7 +135,8 @@ def _model_lines(model: CheckedModel, verbose: bool) -> Iterator[str]:
     all_rows = pool_rows(model)
     rows = [row for row in all_rows if verbose or row.words or row.is_changed]
     if rows:
-        yield from text_table(_POOLS, map(_cells, rows), indent="  ")
+        cells = ((row.pool, *row.sizes, row.words) for row in rows)
+        yield from text_table(_POOLS, cells, indent="  ")
     for check in model.broken:
         if check.blockers:
             also = f", and {counted(check.alike, 'other')} of the same size" if check.alike else ""
@@ -147,18 +150,13 @@ def _model_lines(model: CheckedModel, verbose: bool) -> Iterator[str]:
         yield f"  note: {changed.name} was {changed.before}, now {changed.after}"
 
 
-def _cells(row: PoolRow) -> Sequence[str]:
-    sizes = size(row.before), size(row.now), signed(row.delta), size(row.limit)
-    return row.pool, *sizes, row.words
-
-
 def _history_lines(run: BudgetRun) -> Iterator[str]:
     """Yield the earlier accepted sizes of each pool that changed."""
     for model in run.models:
         for pool, now in model.pools.items():
             sizes = [state.models.get(model.name, {}).get(pool) for state in run.history]
             known = [size for size in sizes if size is not None]
-            steps = [size for at, size in enumerate(known) if not at or size != known[at - 1]]
+            steps = [size for size, _ in groupby(known)]
             if len(steps) > 1:
                 then = " -> ".join(f"{size:,}" for size in steps[-_STEPS:])
                 name = shorten(model.name, _WIDE)
@@ -186,13 +184,13 @@ def _some(names: Sequence[str]) -> str:
     return ", ".join(map(shorten, names[:5])) + more
 
 
-def _next_lines(run: BudgetRun, given: Sequence[str]) -> Iterator[str]:
+def _next_lines(run: BudgetRun, options: Sequence[str]) -> Iterator[str]:
     yield from _budget_lines(run)
-    words = ["qnnmem", "check", *given]
-    broken = sorted((one for one in run.models if one.broken), key=lambda one: one.plan is None)
+    words = ["qnnmem", "check", *options]
+    broken = [model for model in run.models if model.broken]
     if broken:  # a baseline cannot excuse a broken budget
-        yield _next_for(broken[0])
-    elif any(one.grown for one in run.models) or (run.new and not run.is_updated):
+        yield _next_for(min(broken, key=lambda model: model.plan is None))
+    elif any(model.grown for model in run.models) or (run.new and not run.is_updated):
         yield next_line("accept these numbers", words, "--update-baseline")
     elif run.baseline is not None and not run.has_baseline and not run.is_updated:
         yield next_line("save these sizes as the baseline", words, "--update-baseline")
@@ -200,27 +198,27 @@ def _next_lines(run: BudgetRun, given: Sequence[str]) -> Iterator[str]:
 
 def _next_for(over: CheckedModel) -> str:
     """Return the next-step line: a `fix` command, else a command that explains the broken limit."""
-    file, given = file_word(over.place), map(flag_word, over.given)
+    file, options = file_word(over.place), map(flag_word, over.given)
     if fix := _fix_words(over):
         return next_line("search for a change that fits", fix)
     if over.plan is not None:
-        return next_line("show what sets the peak", ["qnnmem", "plan", file, *given, "-v"])
+        return next_line("show what sets the peak", ["qnnmem", "plan", file, *options, "-v"])
     if over.target.lower() == LPAI:
         return next_line("show its settings", ["qnnmem", "inspect", file])
-    words = ["qnnmem", "fit", file, f"--soc={over.target}", *given]
+    words = ["qnnmem", "fit", file, f"--soc={over.target}", *options]
     return next_line("show the broken limit", words)
 
 
 def _fix_words(over: CheckedModel) -> list[str]:
     """Return the `fix` command for a model; empty if `fix` cannot change its file or pools."""
-    budgets = {one.pool: one.have_bytes for one in over.checks if one.budget}
+    budgets = {check.pool: check.have_bytes for check in over.checks if check.budget}
     if not over.place.lower().endswith(".onnx") or TOTAL in budgets:
         return []
     words = ["qnnmem", "fix", file_word(over.place)]
     if over.target.lower() != LPAI:
         words += ["--backend=htp", f"--soc={over.target}"]
     words += [f"--budget={pool}={have}" for pool, have in budgets.items()]
-    kept = (one for one in over.given if one.name not in ("budget", "inplace", "reorder"))
+    kept = (s for s in over.given if s.name not in ("budget", "inplace", "reorder"))
     return [*words, *map(flag_word, kept), *output_words("fixed")]
 
 
@@ -264,14 +262,17 @@ def render_github(run: BudgetRun) -> str:
 
 def render_junit(run: BudgetRun) -> str:
     """Render JUnit XML: a test suite for each model with a test case for each budget."""
-    suites = [JunitSuite(one.name, tuple(_cases(one)), one.seconds) for one in run.models]
+    suites = [JunitSuite(model.name, tuple(_cases(model)), model.seconds) for model in run.models]
     return junit_xml(suites, "qnnmem check")
 
 
 def findings(run: BudgetRun) -> Iterator[CiFinding]:
     """Yield a finding for each broken budget, grown pool and unchecked model."""
     for model in run.models:
-        rules = [(_broken_rule(check), check.pool) for check in model.broken]
+        rules = [
+            ("budget-broken" if check.budget else "limit-broken", check.pool)
+            for check in model.broken
+        ]
         rules += [(_WORSE, change.pool) for change in model.grown]
         rules += [(_REFUSALS[model.refusal or OPEN], "")] * (len(model.reasons) - len(rules))
         for (rule, pool), reason in zip(rules, model.reasons, strict=True):
@@ -287,10 +288,6 @@ def findings(run: BudgetRun) -> Iterator[CiFinding]:
             )
 
 
-def _broken_rule(check: PoolCheck) -> str:
-    return "budget-broken" if check.budget else "limit-broken"
-
-
 def _place(file: str, line: int = 1) -> CiPlace:
     return CiPlace(file, line, shorten(file, 200))
 
@@ -301,18 +298,18 @@ def _cases(model: CheckedModel) -> Iterator[JunitCase]:
         yield JunitCase("is checked", "error", _REFUSALS[model.refusal], model.answer)
         return
     budgets = {check.pool for check in model.checks if check.budget}
-    said = {check.pool: why for check, why in zip(model.broken, model.reasons, strict=False)}
+    reasons = {check.pool: why for check, why in zip(model.broken, model.reasons, strict=False)}
     for row in pool_rows(model):
         name = f"{row.pool} within its {'budget' if row.pool in budgets else 'limit'}"
         if row.words == "cannot tell":
             yield JunitCase(name, "error", "cannot-tell", model.why or row.words)
         elif row.kind in ("budget", "limit"):
-            yield JunitCase(name, "failure", f"{row.kind}-broken", said[row.pool])
+            yield JunitCase(name, "failure", f"{row.kind}-broken", reasons[row.pool])
         elif row.limit is not None:
             yield JunitCase(name)
         if row.before is not None:
             name = f"{row.pool} no worse than the baseline"
-            grown = [grown_words(one) for one in model.grown if one.pool == row.pool]
+            grown = [grown_words(change) for change in model.grown if change.pool == row.pool]
             yield JunitCase(name, "failure", _WORSE, "".join(grown)) if grown else JunitCase(name)
     if not model.checks and model.change is None:
         yield JunitCase("is planned")
@@ -357,15 +354,14 @@ def _markdown_rows(model: CheckedModel) -> Iterator[Sequence[str]]:
         return
     for number, row in enumerate(shown):
         words = f"{mark} {escape(model.answer)}" if number == 0 else ""
-        what = f" **{escape(row.words)}**" if row.words and row.words not in words else ""
-        sizes = size(row.before), size(row.now), signed(row.delta), size(row.limit)
-        yield "" if number else name, row.pool, *sizes, f"{words}{what}"
+        problem = f" **{escape(row.words)}**" if row.words and row.words not in words else ""
+        yield "" if number else name, row.pool, *row.sizes, f"{words}{problem}"
 
 
 def _map(model: CheckedModel, plan: MemoryPlan, drawing: str) -> Iterator[str]:
     yield f"<details><summary>{escape(shorten(model.name, _LINE))}: what sets the peak</summary>"
     yield ""
-    yield from (f"- {escape(one)}" for one in model.reasons)
+    yield from (f"- {escape(reason)}" for reason in model.reasons)
     yield ""
     yield from block(map_lines(plan_map(plan)))
     if drawing:
@@ -375,15 +371,15 @@ def _map(model: CheckedModel, plan: MemoryPlan, drawing: str) -> Iterator[str]:
 
 def drawings(models: Iterable[CheckedModel]) -> dict[str, tuple[str, str]]:
     """Return, by model name, the file name and the SVG map of each planned model."""
-    found: dict[str, tuple[str, str]] = {}
+    drawn_by_name: dict[str, tuple[str, str]] = {}
     taken: set[str] = set()
     for model in models:
         if model.plan is not None:
             name = _file(model.name, taken)
             taken.add(name)
             drawn = draw(plan_map(model.plan), PurePath(model.file).name)
-            found[model.name] = name, svg_of(drawn)
-    return found
+            drawn_by_name[model.name] = name, svg_of(drawn)
+    return drawn_by_name
 
 
 def _file(name: str, taken: set[str]) -> str:

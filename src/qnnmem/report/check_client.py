@@ -20,6 +20,7 @@ from qnnmem.report.findings import (
     sarif_log,
     sarif_message,
 )
+from qnnmem.report.table import as_text, thousands
 from qnnmem.results.programs import ClientFinding, ClientResult, Frame, Stack
 from qnnmem.text import counted, printable, shorten
 
@@ -31,34 +32,30 @@ _FRAMES = 8  # stack frames in the text
 def _timeline(report: ClientResult) -> Iterator[str]:
     """Yield one line: the peak number of contexts, and the peak of memory with its call."""
     if report.timeline:
-        contexts = max(one.contexts for one in report.timeline)
-        most = max(report.timeline, key=lambda one: one.registered_bytes)
-        size = counted(most.registered_bytes, "byte")
+        contexts = max(point.contexts for point in report.timeline)
+        peak = max(report.timeline, key=lambda point: point.registered_bytes)
+        size = counted(peak.registered_bytes, "byte")
         yield (
             f"peak: {counted(contexts, 'context')}; {size} in pools, resident binaries and "
-            f"registered memory together (after call {most.call:,}, {most.what})"
+            f"registered memory together (after call {peak.call:,}, {peak.what})"
         )
 
 
-def render_text(report: ClientResult) -> str:
+_NOT_LOADED = """\
+the program must load libQnnLpai.so by name or be linked with it
+these bypass the checker: a full path, an RPATH to another folder, dlmopen, and a script that
+replaces LD_PRELOAD or LD_LIBRARY_PATH; to preload other libraries, set LD_PRELOAD for `qnnmem`"""
+
+
+@as_text
+def render_text(report: ClientResult) -> Iterator[str]:
     """Render the verdict, then every finding with its places."""
-    return "\n".join([report.verdict, *_lines(report)]) + "\n"
-
-
-def _lines(report: ClientResult) -> Iterator[str]:
+    yield report.verdict
     if not report.called and not report.not_checked:
-        yield (
-            "the program must load libQnnLpai.so by name or be linked with it; a full "
-            "path, an RPATH to "
-        )
-        yield "another folder or dlmopen bypasses this checker, and so does a script that replaces "
-        yield (
-            "LD_PRELOAD or LD_LIBRARY_PATH (to preload other libraries, set LD_PRELOAD for "
-            "`qnnmem` itself)"
-        )
-    for one in report.findings:
+        yield _NOT_LOADED
+    for finding in report.findings:
         yield ""
-        yield from _finding(one)
+        yield from _finding(finding)
     if report.findings:
         yield ""
         yield from _timeline(report)
@@ -71,47 +68,44 @@ def _lines(report: ClientResult) -> Iterator[str]:
         yield f"and {counted(report.left_out, 'more finding')}, not listed because of the limit"
     if report.passes and report.exit_code:
         yield f"exit code {report.exit_code} is the program's own, not a finding"
-    rules = [one.rule for one in report.findings if not one.rule.startswith("C")]
+    rules = [finding.rule for finding in report.findings if not finding.rule.startswith("C")]
     if rules:  # runs without rules already list all they have
         yield ""
         yield f"next: explain a rule: qnnmem lpai rules {rules[0]}"
 
 
-def headline(one: ClientFinding) -> str:
+def headline(finding: ClientFinding) -> str:
     """Return one line about a finding: rule, call, place and problem."""
-    word = " at" if one.label == CALLED else f", {one.label}"
-    where = f"{word} {one.place}" if one.place else ""
-    return shorten(f"[{one.rule}] {one.call or 'exit'}{where}: {one.sentence}", _WIDE)
+    word = " at" if finding.label == CALLED else f", {finding.label}"
+    where = f"{word} {finding.place}" if finding.place else ""
+    return shorten(f"[{finding.rule}] {finding.call or 'exit'}{where}: {finding.sentence}", _WIDE)
 
 
-def _finding(one: ClientFinding) -> Iterator[str]:
-    yield headline(one)
-    if one.code:
-        yield f"  answered   {one.code} {code_name(one.code)}"
-    if one.need is not None or one.given is not None:
-        expected, given = numbers(one.rule, one.need, one.given)
+def _finding(finding: ClientFinding) -> Iterator[str]:
+    yield headline(finding)
+    if finding.code:
+        yield f"  answered   {finding.code} {code_name(finding.code)}"
+    if finding.need is not None or finding.given is not None:
+        expected, given = numbers(finding.rule, finding.need, finding.given)
         yield f"  numbers    expected {expected}, given {given}"
-    yield f"  rule       {one.title}"
-    yield f"  cure       {shorten(one.cure, _WIDE)}"
-    if one.count > 1:
-        yield f"  times      {one.count:,}"
-    for place in one.also:
+    yield f"  rule       {finding.title}"
+    yield f"  cure       {shorten(finding.cure, _WIDE)}"
+    if finding.count > 1:
+        yield f"  times      {finding.count:,}"
+    for place in finding.also:
         where = f" at {place.place}" if place.place else ""
         yield f"  also       {shorten(f'{place.what}{where}', _WIDE)}"
-    yield from _stack(one.label, one.stack)
-    if one.other is not None:
-        yield from _stack(one.other.what, one.other.stack)
+    yield from _stack(finding.label, finding.stack)
+    if finding.other is not None:
+        yield from _stack(finding.other.what, finding.other.stack)
 
 
 def numbers(rule: str, need: int | None, given: int | None) -> tuple[str, str]:
     """Return the expected and the given number in words."""
+    expected, passed = thousands(need, "nothing"), thousands(given, "nothing")
     if rule == _ALIGNMENT:  # the finding holds the remainder
-        return f"a multiple of {_number(need)}", f"{_number(given)} past such a multiple"
-    return _number(need), _number(given)
-
-
-def _number(value: int | None) -> str:
-    return "nothing" if value is None else f"{value:,}"
+        return f"a multiple of {expected}", f"{passed} past such a multiple"
+    return expected, passed
 
 
 def _stack(label: str, stack: Stack) -> Iterator[str]:
@@ -129,8 +123,8 @@ _LONGEST = 600
 def render_sarif(report: ClientResult) -> str:
     """Render a SARIF log: a rule for each broken rule, a result for each finding."""
     rules = {
-        one.rule: CiRule(one.rule, one.title, "error", help=one.cure)
-        for one in reversed(report.findings)  # the cure of the first finding wins
+        finding.rule: CiRule(finding.rule, finding.title, "error", help=finding.cure)
+        for finding in reversed(report.findings)  # the cure of the first finding wins
     }
     return sarif_log(
         list(reversed(rules.values())), map(_ci_finding, report.findings), _invocation(report)
@@ -138,35 +132,35 @@ def render_sarif(report: ClientResult) -> str:
 
 
 def _invocation(report: ClientResult) -> dict[str, Any]:
-    made: dict[str, Any] = {
+    invocation: dict[str, Any] = {
         "executionSuccessful": report.called and not report.not_checked,
         "exitCode": report.exit_code,
     }
     if report.not_checked:
-        made["toolExecutionNotifications"] = [
+        invocation["toolExecutionNotifications"] = [
             {"level": "error", "message": sarif_message(f"not checked: {missed.what}")}
             for missed in report.not_checked
         ]
-    return made
+    return invocation
 
 
-def _ci_finding(one: ClientFinding) -> CiFinding:
-    text = f"{one.sentence}; {one.cure}" if one.cure else one.sentence
-    what = one.call if one.label == CALLED else f"{one.call}, {one.label}"
-    frame, stacks = _with_line(one.stack), []
+def _ci_finding(finding: ClientFinding) -> CiFinding:
+    text = f"{finding.sentence}; {finding.cure}" if finding.cure else finding.sentence
+    call = finding.call if finding.label == CALLED else f"{finding.call}, {finding.label}"
+    frame, stacks = _with_line(finding.stack), []
     if frame is not None:
-        stacks.append(_call_stack(what, one.stack))
+        stacks.append(_call_stack(call, finding.stack))
     related: tuple[CiPlace, ...] = ()
-    if one.other is not None and (second := _with_line(one.other.stack)) is not None:
-        stacks.append(_call_stack(one.other.what, one.other.stack))
-        related = (_place(second, one.other.what),)
+    if finding.other is not None and (second := _with_line(finding.other.stack)) is not None:
+        stacks.append(_call_stack(finding.other.what, finding.other.stack))
+        related = (_place(second, finding.other.what),)
     return CiFinding(
-        one.rule,
+        finding.rule,
         "error",
         shorten(text, _LONGEST),
-        None if frame is None else _place(frame, what),
+        None if frame is None else _place(frame, call),
         related,
-        count=one.count,
+        count=finding.count,
         stacks=tuple(stacks),
     )
 
@@ -189,15 +183,15 @@ def render_junit(report: ClientResult) -> str:
     """Return a JUnit suite: a failure for each finding, an error for each gap, else one pass."""
     cases = [
         JunitCase(
-            headline(one),
+            headline(finding),
             "failure",
-            one.rule,
-            one.sentence,
-            (one.cure, *(frame.text for frame in one.stack)),
+            finding.rule,
+            finding.sentence,
+            (finding.cure, *(frame.text for frame in finding.stack)),
         )
-        for one in report.findings
+        for finding in report.findings
     ]
-    cases += [JunitCase(what, "error", "not checked", what) for what in _missed(report)]
+    cases += [JunitCase(gap, "error", "not checked", gap) for gap in _missed(report)]
     suite = JunitSuite(report.command[0], tuple(cases or [JunitCase(report.verdict)]))
     return junit_xml([suite])
 

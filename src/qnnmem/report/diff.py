@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from qnnmem.gate.comparison import limit_words, percent, turned_words
-from qnnmem.report.table import Column, escape, markdown_table, text_table
+from qnnmem.report.table import Column, escape, markdown_table, text_table, thousands
 from qnnmem.results.diff import DiffResult, PoolChange, SubjectChange, TensorChange
 from qnnmem.text import counted, printable, shorten
 
@@ -24,15 +24,15 @@ _CHANGES = (
 _TENSOR_CHANGES = (Column("tensor", "<"), Column("change", "<"), Column("bytes"))
 
 
-def render_text(found: DiffResult, *, verbose: bool = False) -> str:
+def render_text(result: DiffResult, *, verbose: bool = False) -> str:
     """Render the verdict, then each file's changes; `verbose` adds all numbers and tensors."""
-    lines = [found.verdict]
-    shown = [one for one in found.subjects if verbose or one.is_changed or one.settings]
+    lines = [result.verdict]
+    shown = [s for s in result.subjects if verbose or s.is_changed or s.settings]
     for subject in shown:
         lines += ["", *_subject_lines(subject, verbose)]
-    for title, names in (("new", found.appeared), ("gone", found.vanished)):
+    for title, names in (("new", result.appeared), ("gone", result.vanished)):
         lines += ["", *(f"{title}: {shorten(name, 200)}" for name in names)] if names else []
-    same = len(found.subjects) - len(shown)
+    same = len(result.subjects) - len(shown)
     if same and shown:
         lines += ["", f"no change: {counted(same, 'other')}"]
     return "\n".join(lines) + "\n"
@@ -44,7 +44,7 @@ def _subject_lines(subject: SubjectChange, verbose: bool) -> Iterator[str]:
     else:
         yield f"before  {shorten(subject.before, 200)}"
         yield f"after   {shorten(subject.after, 200)}"
-    pools = [one for one in subject.pools if verbose or one.before_bytes != one.after_bytes]
+    pools = [pool for pool in subject.pools if verbose or pool.before_bytes != pool.after_bytes]
     if pools:
         yield ""
         yield from pool_lines(pools)
@@ -71,7 +71,7 @@ def pool_lines(pools: Sequence[PoolChange]) -> Iterator[str]:
 def _pool_cells(pool: PoolChange) -> Sequence[str]:
     return (
         shorten(pool.pool, 40),
-        *map(size, (pool.before_bytes, pool.after_bytes)),
+        *map(thousands, (pool.before_bytes, pool.after_bytes)),
         signed(pool.change_bytes),
         percent(pool) if pool.change_bytes else "",
         "worse" if pool.worse else "",
@@ -79,25 +79,20 @@ def _pool_cells(pool: PoolChange) -> Sequence[str]:
 
 
 def _tensor_lines(tensors: Sequence[TensorChange], verbose: bool) -> Iterator[str]:
-    counts = {word: sum(one.change == word for one in tensors) for word in _CHANGED}
-    said = ", ".join(f"{number:,} {word}" for word, number in counts.items() if number)
-    yield f"tensors: {said}"
+    counts = {word: sum(tensor.change == word for tensor in tensors) for word in _CHANGED}
+    words = ", ".join(f"{number:,} {word}" for word, number in counts.items() if number)
+    yield f"tensors: {words}"
     shown = tensors if verbose else tensors[:_TENSORS]
-    for one in shown:
-        name = f"{shorten(one.name)} ({_pool_of(one)})"
-        yield f"{signed(one.change_bytes):>16}  {one.change:<9} {name}"
+    for tensor in shown:
+        name = f"{shorten(tensor.name)} ({_pool_of(tensor)})"
+        yield f"{signed(tensor.change_bytes):>16}  {tensor.change:<9} {name}"
     if len(tensors) > len(shown):
         yield f"{'':16}  {len(tensors) - len(shown):,} more with -v"
 
 
-def _pool_of(one: TensorChange) -> str:
-    pools = [pool for pool in (one.pool_before, one.pool_after) if pool]
+def _pool_of(tensor: TensorChange) -> str:
+    pools = [pool for pool in (tensor.pool_before, tensor.pool_after) if pool]
     return printable(" to ".join(dict.fromkeys(pools)))
-
-
-def size(number: int | None) -> str:
-    """Return a number of bytes with thousands separators; a dash for None."""
-    return "-" if number is None else f"{number:,}"
 
 
 def signed(delta: int | None) -> str:
@@ -105,20 +100,20 @@ def signed(delta: int | None) -> str:
     return "-" if delta is None else f"{delta:+,}" if delta else "0"
 
 
-def render_markdown(found: DiffResult) -> str:
+def render_markdown(result: DiffResult) -> str:
     """Render the verdict and a table of changes, for a ticket or a review comment."""
-    lines = [f"**{_cell(found.verdict)}**"]
-    changed = [subject for subject in found.subjects if subject.is_changed]
+    lines = [f"**{_cell(result.verdict)}**"]
+    changed = [subject for subject in result.subjects if subject.is_changed]
     if changed:
         rows = (cells for subject in changed for cells in _rows(subject))
         lines += ["", *markdown_table(_CHANGES, rows)]
-    for title, names in (("new", found.appeared), ("gone", found.vanished)):
+    for title, names in (("new", result.appeared), ("gone", result.vanished)):
         lines += ["", f"{title}: {', '.join(map(_cell, names))}"] if names else []
     for subject in changed:
         if subject.tensors:
             tensors = (
-                (_cell(one.name), one.change, signed(one.change_bytes))
-                for one in subject.tensors[:100]
+                (_cell(tensor.name), tensor.change, signed(tensor.change_bytes))
+                for tensor in subject.tensors[:100]
             )
             lines += ["", f"<details><summary>Tensors of {_cell(subject.after)}</summary>", ""]
             lines += [*markdown_table(_TENSOR_CHANGES, tensors), "", "</details>"]
@@ -134,15 +129,12 @@ def _rows(subject: SubjectChange) -> Iterator[Sequence[str]]:
         if pool.before_bytes != pool.after_bytes:
             mark = " :x:" if pool.worse else ""
             change = f"{signed(pool.change_bytes)} {percent(pool)}".rstrip() + mark
-            sizes = size(pool.before_bytes), size(pool.after_bytes)
-            yield (
-                name,
-                _cell(pool.pool),
-                *sizes,
-                "not comparable" if pool.not_comparable else change,
-            )
+            sizes = map(thousands, (pool.before_bytes, pool.after_bytes))
+            change = "not comparable" if pool.not_comparable else change
+            yield name, _cell(pool.pool), *sizes, change
     for limit in subject.limits:
-        yield name, _cell(limit.name), size(limit.before_bytes), size(limit.after_bytes), ""
+        sizes = map(thousands, (limit.before_bytes, limit.after_bytes))
+        yield name, _cell(limit.name), *sizes, ""
 
 
 def _cell(text: str) -> str:

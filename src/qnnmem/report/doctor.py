@@ -6,7 +6,8 @@ one incident per line. Both renderers yield pieces, because a log can hold 100,0
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from msgspec import DecodeError, Struct
@@ -14,7 +15,7 @@ from msgspec.json import decode
 
 from qnnmem.report import doctor_words as words
 from qnnmem.report.doctor_remedies import Guide, legend
-from qnnmem.report.table import Column, text_table
+from qnnmem.report.table import Column, as_text, text_table
 from qnnmem.results.incident import Incident, ReadingStats, to_json
 from qnnmem.results.result import TOOL
 from qnnmem.text import counted, printable, shorten
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from qnnmem.results.host import HostResult
 
 SCHEMA = "qnnmem.doctor/1"
-IN_FULL = 20  # incidents shown in full; a table counts the others
 _MAX_KEY = 48  # columns for the common field of a fleet row
 _NUMBERS = (("incidents", 9), ("memory", 6), ("logs", 5))
 
@@ -40,22 +40,20 @@ def render_text(
 ) -> Iterator[str]:
     """Yield the report piece by piece; text from logs is made printable."""
     guide = guide or Guide()
-    rest: dict[tuple[str, str], int] = {}
+    rest = Counter[words.StageAndCause]()
     number = 0
-    for number, incident in enumerate(incidents, 1):
+    for number, incident in words.in_full(incidents, rest):
         if number == 1:
             yield words.summary(stats, incident) + "\n"
-        if number > IN_FULL:
-            key = incident.stage, incident.cause
-            rest[key] = rest.get(key, 0) + 1
-            continue
         if stats.incidents > 1:
             yield f"\n{heading(incident, number, stats.incidents)}\n"
         yield _lines(details(incident, verbose, guide))
     if not number:
         yield words.healthy(stats) + "\n"
     if rest:
-        yield _lines(_table(rest))
+        yield f"\n{rest.total():,} more incidents, by stage and cause:\n"
+        for stage, cause, count in words.by_cause(rest):
+            yield f"{count:>9,}  {stage:<8} {cause}\n"
     if number and stats.incidents > 1:
         yield f"\nread {words.amount(stats)}\n"
     yield from notes(stats)
@@ -104,8 +102,8 @@ def _entry_of(row: str) -> str | None:
     except DecodeError:  # msgspec rejects lone surrogates
         import json
 
-        found: str | None = json.loads(row)["entry"]
-        return found
+        name: str | None = json.loads(row)["entry"]
+        return name
 
 
 def _after_incidents(
@@ -198,11 +196,11 @@ def _rows(title: str, rows: list[tuple[str, str, str, str]], verbose: bool) -> I
 
 def _remedies(guide: Guide, incident: Incident) -> Iterator[str]:
     remedies = guide.remedies(incident)
-    for number, one in enumerate(remedies, 1):
+    for number, remedy in enumerate(remedies, 1):
         if number == 1:
             yield from ("", "what to do:")
-        yield f"  {number}. {shorten(one.text, 600)}"
-        yield from (f"       {printable(command)}" for command in one.commands)
+        yield f"  {number}. {shorten(remedy.text, 600)}"
+        yield from (f"       {printable(command)}" for command in remedy.commands)
     if meant := legend(remedies):
         yield f"  ({meant})"
 
@@ -214,21 +212,13 @@ def _numbered(title: str, items: Iterable[str]) -> Iterator[str]:
         yield f"  {number}. {shorten(item, 600)}"
 
 
-def _table(rest: Mapping[tuple[str, str], int]) -> Iterator[str]:
-    yield from ("", f"{sum(rest.values()):,} more incidents, by stage and cause:")
-    yield from (f"{count:>9,}  {stage:<8} {name}" for stage, name, count in words.by_cause(rest))
-
-
 def _lines(lines: Iterable[str]) -> str:
     return "".join(f"{line.rstrip()}\n" for line in lines)
 
 
-def render_fleet(summary: FleetSummary) -> str:
+@as_text
+def render_fleet(summary: FleetSummary) -> Iterator[str]:
     """Render a table of a fleet's incidents: a heading, and a line for each row."""
-    return _lines(_fleet_lines(summary))
-
-
-def _fleet_lines(summary: FleetSummary) -> Iterator[str]:
     rows, by = summary.rows, summary.by
     total = sum(row.incidents for row in rows)
     yield f"{counted(total, 'incident')} by {by}" if total else "no incidents"
@@ -249,12 +239,12 @@ def _cells(row: IncidentGroup) -> Sequence[str]:
 
 
 def _shortage(row: IncidentGroup) -> str:
-    least, most = row.shortage_min_bytes, row.shortage_max_bytes
-    if least is None or most is None:
+    least, largest = row.shortage_min_bytes, row.shortage_max_bytes
+    if least is None or largest is None:
         return "-"
-    if least == most:
+    if least == largest:
         return format_size(least)
-    return f"{format_size(least)} .. {format_size(most)}"
+    return f"{format_size(least)} .. {format_size(largest)}"
 
 
 def _shown(key: str) -> str:

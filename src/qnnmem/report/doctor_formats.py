@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from qnnmem.report import doctor_words as words
@@ -22,7 +23,8 @@ from qnnmem.report.table import advice, block, code, code_table, escape
 from qnnmem.results.incident import Evidence, Incident, ReadingStats, to_json
 from qnnmem.text import shorten
 
-IN_FULL = 20
+UNEXPLAINED = "unexplained"
+_LEVELS: dict[str, Level] = {"cause": "error", "memory": "error", "undecided": "warning"}
 
 
 def render_markdown(
@@ -30,15 +32,11 @@ def render_markdown(
 ) -> Iterator[str]:
     """Yield a Markdown report, piece by piece."""
     guide = guide or Guide()
-    rest: dict[tuple[str, str], int] = {}
+    rest = Counter[words.StageAndCause]()
     number = 0
-    for number, incident in enumerate(incidents, 1):
+    for number, incident in words.in_full(incidents, rest):
         if number == 1:
             yield f"# {escape(words.summary(stats, incident))}\n"
-        if number > IN_FULL:
-            key = incident.stage, incident.cause
-            rest[key] = rest.get(key, 0) + 1
-            continue
         if stats.incidents > 1:
             title = f"{number:,} of {stats.incidents:,}: {words.verdict(incident)}"
             yield f"\n## {escape(title)}\n"
@@ -92,11 +90,11 @@ def details(incident: Incident, guide: Guide) -> Iterator[str]:
 
 def _remedies(guide: Guide, incident: Incident) -> Iterator[str]:
     remedies = guide.remedies(incident)
-    for number, one in enumerate(remedies, 1):
+    for number, remedy in enumerate(remedies, 1):
         if number == 1:
             yield from ("", "**What to do:**", "")
-        commands = " or ".join(code(command, LONGEST) for command in one.commands)
-        yield f"{number}. {advice(one.text)}{': ' if commands else ''}{commands}"
+        commands = " or ".join(code(command, LONGEST) for command in remedy.commands)
+        yield f"{number}. {advice(remedy.text)}{': ' if commands else ''}{commands}"
     if meant := legend(remedies):
         yield from ("", advice(meant))
 
@@ -106,11 +104,6 @@ def _numbered(title: str, items: Iterable[str]) -> Iterator[str]:
         if number == 1:
             yield from ("", f"**{title}:**", "")
         yield f"{number}. {advice(item)}"
-
-
-UNEXPLAINED = "unexplained"
-
-_LEVELS: dict[str, Level] = {"cause": "error", "memory": "error", "undecided": "warning"}
 
 
 def render_sarif(

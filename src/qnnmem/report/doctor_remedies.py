@@ -51,7 +51,7 @@ class Advice(NamedTuple):
 
 def learned(incident: Incident) -> str:
     """Return a sentence with the words from which the trained model inferred a cause."""
-    words = ", ".join(f"'{shorten(one)}'" for one in incident.words)
+    words = ", ".join(f"'{shorten(word)}'" for word in incident.words)
     return (
         f"no entry matches these lines; in labelled logs these words indicate this cause: {words}"
     )
@@ -90,30 +90,30 @@ class Guide:
 
     def remedies(self, incident: Incident) -> list[Advice]:
         """Return the entry's remedies; remedies that match a number in the lines come first."""
-        asked, others = [], []
+        matching, others = [], []
         for text in incident.remedies:
-            found = _WHERE.fullmatch(text)
-            said = incident.quantities.get(f"{found[1]}_bytes") if found else None
-            if found is None or not isinstance(said, int):
+            match = _WHERE.fullmatch(text)
+            printed = incident.quantities.get(f"{match[1]}_bytes") if match else None
+            if match is None or not isinstance(printed, int):
                 others.append(text)
-            elif said == round(float(found[2]) * _SCALES[found[3]]):
-                asked.append(found[4])
-        return [self._remedy(text, incident) for text in (*asked, *others)]
+            elif printed == round(float(match[2]) * _SCALES[match[3]]):
+                matching.append(match[4])
+        return [self._remedy(text, incident) for text in (*matching, *others)]
 
     def collect(self, incident: Incident) -> list[str]:
         """Return which data to collect next, with the commands filled in."""
 
-        def filled(found: re.Match[str]) -> str:
-            return f"`{self._filled(found[0][1:-1], incident) or found[0][1:-1]}`"
+        def filled(match: re.Match[str]) -> str:
+            return f"`{self._filled(match[0][1:-1], incident) or match[0][1:-1]}`"
 
         return [re.sub(_COMMAND, filled, text) for text in incident.collect_next]
 
     def _remedy(self, text: str, incident: Incident) -> Advice:
-        found = _COMMANDS.fullmatch(text) if len(text) <= 2 * LONGEST else None
-        if found is None:
+        match = _COMMANDS.fullmatch(text) if len(text) <= 2 * LONGEST else None
+        if match is None:
             return Advice(text)
-        filled = (self._filled(command, incident) for command in found[2].split("`")[1::2])
-        return Advice(found[1], tuple(filter(None, filled)))
+        filled = (self._filled(command, incident) for command in match[2].split("`")[1::2])
+        return Advice(match[1], tuple(filter(None, filled)))
 
     def _filled(self, command: str, incident: Incident) -> str:
         """Return the command with its placeholders filled in; empty if it could not run."""
@@ -121,8 +121,8 @@ class Guide:
         known = self._known(incident, verb)
         varied = known["DIM"] if "DIM=" in command else None
         words = {name: _quoted(name, value) for name, value in known.items() if value}
-        if "MODEL" in words and (given := self._given(verb, varied)):
-            words["MODEL"] += f" {given}"
+        if "MODEL" in words and (options := self._given(verb, varied)):
+            words["MODEL"] += f" {options}"
         model = known["MODEL"] or ""
         if "MODEL" in command and verb in _NEED_ONNX and model.lower().endswith(".tflite"):
             return ""
@@ -169,7 +169,7 @@ class Guide:
         path = BUILT_IN / f"{name}.md"  # reading one file is faster than reading all
         if not re.fullmatch(r"[a-z0-9-]+", name) or not path.is_file():
             return None
-        return next((one for one in read_folder(path)[1] if one.id == name), None)
+        return next((entry for entry in read_folder(path)[1] if entry.id == name), None)
 
     @cached_property
     def _team(self) -> Mapping[str, Entry]:
@@ -177,15 +177,15 @@ class Guide:
         from qnnmem.errors import QnnMemError
 
         try:
-            mine = [entry for path in self._own for entry in read_folder(path, own=True)[1]]
+            entries = [entry for path in self._own for entry in read_folder(path, own=True)[1]]
         except QnnMemError:  # the entry changed after the diagnosis, which stays valid
             return {}
-        return {entry.id: entry for entry in reversed(mine)}
+        return {entry.id: entry for entry in reversed(entries)}
 
 
 def legend(remedies: Iterable[Advice]) -> str:
     """Return the meanings of the placeholders that are left in the commands."""
-    left = {word for one in remedies for word in _WORD.findall(" ".join(one.commands))}
+    left = {word for remedy in remedies for word in _WORD.findall(" ".join(remedy.commands))}
     meant = [f"{word}: {meaning}" for word, meaning in PLACEHOLDERS.items() if word in left]
     return "; ".join(meant)
 
@@ -204,13 +204,13 @@ def _file(values: Mapping[str, int | str], endings: tuple[str, ...]) -> str | No
 
 def _soc(values: Mapping[str, int | str]) -> str | None:
     """Return the SoC named in the log lines if it is a known SoC, else None."""
-    said = values.get("soc")
-    if said is None:
+    name = values.get("soc")
+    if name is None:
         return None
     from qnnmem.errors import QnnMemError
     from qnnmem.targets.socs import find_soc
 
     try:
-        return find_soc(str(said)).name
+        return find_soc(str(name)).name
     except QnnMemError:
         return None

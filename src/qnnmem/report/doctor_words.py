@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator
 
 from qnnmem.doctor.kb.entry import CAUSES, OPEN_CAUSES, is_memory
 from qnnmem.results.incident import Candidate, Evidence, Incident, ReadingStats
 from qnnmem.text import counted, shorten
 from qnnmem.units import format_size
 
+StageAndCause = tuple[str, str]
+IN_FULL = 20  # incidents shown in full; a table counts the others
 WIDE = 400  # characters of evidence; the collector cuts at the same length
 PRINTED = "reported: printed by the log"
 MISSING = "computed: needed minus limit"
@@ -48,14 +51,14 @@ def _decided(incident: Incident) -> str:
 
 
 def _side(incident: Incident) -> str:
-    """Describe the probable side, and the share of memory among the possible causes."""
+    """Describe whether memory is probably short, with the share of such causes."""
     known = _in_question(incident)
-    enough = sum(one.score for one, _ in known) >= _ENOUGH
+    enough = sum(candidate.score for candidate, _ in known) >= _ENOUGH
     if not enough and incident.is_memory == "unknown":
         return "it is unknown whether memory is short"
-    said = incident.is_memory
-    kind = "may or may not be" if said == "unknown" else f"is probably{'' if said else ' not'}"
-    share = sum(part for one, part in known if is_memory(one.cause))
+    short = incident.is_memory
+    kind = "may or may not be" if short == "unknown" else f"is probably{'' if short else ' not'}"
+    share = sum(part for candidate, part in known if is_memory(candidate.cause))
     return f"memory {kind} short{f' ({share:.0%})' if enough else ''}"
 
 
@@ -66,9 +69,10 @@ def _is_open(incident: Incident) -> bool:
 
 def _in_question(incident: Incident) -> list[tuple[Candidate, float]]:
     """Return the possible causes with their scores, scaled to a sum of 1 unless all are weak."""
-    known = [one for one in incident.candidates if one.cause not in OPEN_CAUSES and one.score > 0]
-    total = sum(one.score for one in known)
-    return [(one, one.score / (total if total >= _ENOUGH else 1.0)) for one in known]
+    known = [c for c in incident.candidates if c.cause not in OPEN_CAUSES and c.score > 0]
+    total = sum(candidate.score for candidate in known)
+    scale = total if total >= _ENOUGH else 1.0
+    return [(candidate, candidate.score / scale) for candidate in known]
 
 
 def in_question(incident: Incident) -> list[str]:
@@ -76,7 +80,7 @@ def in_question(incident: Incident) -> list[str]:
     if not _is_open(incident):
         return []
     known = _in_question(incident)
-    rows = [f"{part:>4.0%}  {_meaning(one.cause, one.meaning)}" for one, part in known[:_NAMED]]
+    rows = [f"{part:>4.0%}  {_meaning(c.cause, c.meaning)}" for c, part in known[:_NAMED]]
     rest = sum(part for _, part in known[_NAMED:])
     return [*rows, f"{rest:>4.0%}  {len(known) - _NAMED} more"] if rest else rows
 
@@ -89,7 +93,7 @@ def _meaning(cause: str, words: str) -> str:
 
 def candidates(incident: Incident) -> str:
     """Return the possible causes in one line, the likeliest first; empty if there are none."""
-    ranked = [f"{one.cause} {one.score:.2f}" for one in incident.candidates]
+    ranked = [f"{candidate.cause} {candidate.score:.2f}" for candidate in incident.candidates]
     return ", ".join(ranked[:_NAMED])
 
 
@@ -196,14 +200,14 @@ def model_numbers(incident: Incident) -> list[tuple[str, str, str, str]]:
 def sentences(incident: Incident) -> list[str]:
     """Return sentences derived from the numbers of the user's model."""
     numbers = incident.model_numbers
-    return [] if numbers is None else [shorten(one, 600) for one in numbers.sentences]
+    return [] if numbers is None else [shorten(sentence, 600) for sentence in numbers.sentences]
 
 
 def similar(incident: Incident) -> list[str]:
     """Return knowledge base entries similar to an unknown line, with the words they share."""
     return [
-        f"{one.title} (entry {one.entry}; shared words: {', '.join(one.shared[:6])})"
-        for one in incident.similar or ()
+        f"{entry.title} (entry {entry.entry}; shared words: {', '.join(entry.shared[:6])})"
+        for entry in incident.similar or ()
     ]
 
 
@@ -217,7 +221,8 @@ def healthy(stats: ReadingStats) -> str:
     if stats.unread:  # logs that were not read cannot be called healthy
         words = f"not all logs could be read; no known failure in {amount(stats)}"
     if stats.noise:
-        named = [f"{shorten(one.title, 100)}{times(one.count)}" for one in stats.noise[:_NAMED]]
+        known = stats.noise[:_NAMED]
+        named = [f"{shorten(entry.title, 100)}{times(entry.count)}" for entry in known]
         more = len(stats.noise) - len(named)
         named += [f"{more} more"] if more else []
         words += f"; harmless lines that look like failures: {'; '.join(named)}"
@@ -239,9 +244,18 @@ def summary(stats: ReadingStats, first: Incident) -> str:
     return f"{counted(stats.incidents, 'incident')}; the first: {verdict(first)}"
 
 
-def by_cause(counts: Mapping[tuple[str, str], int]) -> list[tuple[str, str, int]]:
+def in_full(
+    incidents: Iterable[Incident], rest: Counter[StageAndCause]
+) -> Iterator[tuple[int, Incident]]:
+    """Yield the incidents to show in full, with their numbers; count the others in `rest`."""
+    for number, incident in enumerate(incidents, 1):
+        if number <= IN_FULL:
+            yield number, incident
+        else:
+            rest[incident.stage, incident.cause] += 1
+
+
+def by_cause(counts: Counter[StageAndCause]) -> list[tuple[str, str, int]]:
     """Return rows of stage, cause and number of incidents, the most frequent first."""
-    rows: Sequence[tuple[tuple[str, str], int]] = sorted(
-        counts.items(), key=lambda item: (-item[1], item[0])
-    )
-    return [(stage, name, count) for (stage, name), count in rows]
+    rows = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return [(stage, cause, count) for (stage, cause), count in rows]

@@ -77,10 +77,10 @@ def sarif_log(
     rules: Sequence[CiRule], findings: Iterable[CiFinding], invocation: Mapping[str, Any]
 ) -> str:
     """Return one SARIF log with one run."""
-    at = {rule.id: number for number, rule in enumerate(rules)}
+    indexes = {rule.id: number for number, rule in enumerate(rules)}
     run = {
         **sarif_run(rules, invocation),
-        "results": [sarif_result(finding, at[finding.rule]) for finding in findings],
+        "results": [sarif_result(finding, indexes[finding.rule]) for finding in findings],
     }
     log = {"$schema": SARIF_SCHEMA, "version": SARIF_VERSION, "runs": [run]}
     return json.dumps(log, indent=1, ensure_ascii=True) + "\n"
@@ -112,28 +112,28 @@ def sarif_rule(rule: CiRule) -> dict[str, Any]:
 def sarif_result(finding: CiFinding, rule_index: int) -> dict[str, Any]:
     """Return a finding as a SARIF object without empty fields."""
     text = f"{finding.subject}: {finding.message}" if finding.subject else finding.message
-    found: dict[str, Any] = {
+    result: dict[str, Any] = {
         "ruleId": finding.rule,
         "ruleIndex": rule_index,
         "level": finding.level,
         "message": sarif_message(shorten(text, _LONGEST)),
     }
     if finding.count is not None:
-        found["occurrenceCount"] = max(1, finding.count)
+        result["occurrenceCount"] = max(1, finding.count)
     if finding.place is not None:
-        found["locations"] = [sarif_location(finding.place)]
+        result["locations"] = [sarif_location(finding.place)]
     if finding.related:
-        found["relatedLocations"] = [
+        result["relatedLocations"] = [
             {"id": number, **sarif_location(place)}
             for number, place in enumerate(finding.related, 1)
         ]
     if finding.stacks:
-        found["stacks"] = [_sarif_stack(stack) for stack in finding.stacks]
+        result["stacks"] = [_sarif_stack(stack) for stack in finding.stacks]
     if finding.fingerprint:
-        found["partialFingerprints"] = {"qnnmem/v1": finding.fingerprint}
+        result["partialFingerprints"] = {"qnnmem/v1": finding.fingerprint}
     if finding.properties is not None:
-        found["properties"] = finding.properties
-    return found
+        result["properties"] = finding.properties
+    return result
 
 
 def sarif_location(place: CiPlace) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from qnnmem.htp.fit import TITLES
 from qnnmem.qnn.codes import code_name
 from qnnmem.report.shell import file_word, next_line, output_words
-from qnnmem.report.table import ANSWERS, Column, table_lines, text_table
+from qnnmem.report.table import ANSWERS, Column, table_lines, text_table, thousands
 from qnnmem.results.files import RefusedFile
 from qnnmem.results.fit import FitCheck, FitResult, FitSuggestion, SocFit
 from qnnmem.targets.socs import tensor_count_words
@@ -47,13 +47,9 @@ def _limit_rows(check: FitCheck, verbose: bool, decides: bool) -> Iterator[Seque
 def _limit_row(title: str, check: FitCheck, need: int | None, decides: bool) -> Sequence[str]:
     limit = None if check.limit is None else check.limit.value
     origin = "" if check.limit is None else check.limit.origin.value
-    spare = known(None if need is None or limit is None else limit - need) if decides else "-"
-    return title, known(need), known(limit), spare, origin
-
-
-def known(value: int | None) -> str:
-    """Return a number with thousands separators, or "not known" for None."""
-    return "not known" if value is None else f"{value:,}"
+    spare = None if need is None or limit is None else limit - need
+    sizes = [thousands(size, "not known") for size in (need, limit, spare)]
+    return title, *sizes[:2], sizes[2] if decides else "-", origin
 
 
 def source_lines(checks: Iterable[FitCheck]) -> Iterator[str]:
@@ -61,9 +57,9 @@ def source_lines(checks: Iterable[FitCheck]) -> Iterator[str]:
     for check in checks:
         title = TITLES[check.pool]
         need = None if check.need is None else check.need.high
-        for what, part in (("needed", need), ("limit", check.limit)):
+        for side, part in (("needed", need), ("limit", check.limit)):
             if part is not None:
-                yield f"{title:<16}  {what} {part.origin.value}: {shorten(part.source, _WIDE)}"
+                yield f"{title:<16}  {side} {part.origin.value}: {shorten(part.source, _WIDE)}"
 
 
 _SOCS = (
@@ -87,17 +83,17 @@ _VERDICT = {True: "fits", False: "does not fit", None: "cannot tell for"}
 FitRow = FitResult | RefusedFile
 
 
-def render_text(result: FitResult, *, verbose: bool = False, given: Sequence[str] = ()) -> str:
+def render_text(result: FitResult, *, verbose: bool = False, options: Sequence[str] = ()) -> str:
     """Render one SoC with its limits, or several SoCs as a table; `verbose` adds sources.
 
-    `given` are the options of this run that `fix` also accepts; the suggested command repeats them.
+    The suggested `fix` command repeats `options`: those of this run that `fix` also accepts.
     """
     fits, file = result.socs, result.file
     if len(fits) == 1:
         lines = [verdict(fits[0]), shorten(file, _WIDE), "", *_details(fits[0], verbose)]
         if result.tensors is not None:
             lines += ["", tensor_count_words(result.tensors)]
-        lines += _next(fits[0], file, given)
+        lines += _next(fits[0], file, options)
         return "\n".join(lines) + "\n"
     lines = [_summary(fits), shorten(file, _WIDE), "", *_table(fits)]
     if result.tensors is not None:
@@ -171,32 +167,32 @@ def _details(fit: SocFit, verbose: bool) -> Iterator[str]:
     if fit.suggestions or fit.tried:
         yield ""
         yield "what to change:"
-        yield from (_suggested(one) for one in fit.suggestions)
-        yield from (
-            _line_of("too slow" if one.unfinished else "not enough", one) for one in fit.tried
-        )
+        for change in fit.suggestions:
+            yield _change_line("verified" if change.verified else "suggested", change)
+        for change in fit.tried:
+            yield _change_line("too slow" if change.unfinished else "not enough", change)
 
 
-def _next(fit: SocFit, file: str, given: Sequence[str]) -> Iterator[str]:
+def _next(fit: SocFit, file: str, options: Sequence[str]) -> Iterator[str]:
     """Yield a `fix` command if size is the problem and no suggested setting solves it."""
-    found = any(one.verified and one.setting.startswith("--vtcm-mb") for one in fit.suggestions)
+    solved = any(s.verified and s.setting.startswith("--vtcm-mb") for s in fit.suggestions)
     is_size = fit.fits is False and fit.worst is not None and not fit.wrong_arch
-    if found or not is_size:
+    if solved or not is_size:
         return
     if file.lower().endswith(".dlc"):
         yield from ("", _NO_DLC)
     if not file.lower().endswith(".onnx"):
         return
-    soc = () if any(word.startswith("--soc=") for word in given) else (f"--soc={fit.soc}",)
-    words = ["qnnmem", "fix", file_word(file), "--backend=htp", *soc, *given]
+    soc = () if any(word.startswith("--soc=") for word in options) else (f"--soc={fit.soc}",)
+    words = ["qnnmem", "fix", file_word(file), "--backend=htp", *soc, *options]
     line = next_line("search for a change that fits", words, *output_words("fixed"))
     yield from ("", line) if line else ()
 
 
 def _answered(fit: SocFit, verbose: bool) -> Iterator[str]:
     """Yield the library's error code and reason, unless the verdict already shows them."""
-    told = fit.fits is None or fit.wrong_arch or fit.worst is None or fit.worst.spare is None
-    why = "" if told else shorten(fit.why, _LONGEST)
+    is_shown = fit.fits is None or fit.wrong_arch or fit.worst is None or fit.worst.spare is None
+    why = "" if is_shown else shorten(fit.why, _LONGEST)
     if fit.code is not None:
         yield f"the library answered with code {fit.code}, {code_name(fit.code)}"
     if why and (verbose or fit.code is not None) and fit.fits is not True:
@@ -227,13 +223,8 @@ def _tensors(fit: SocFit) -> Iterator[str]:
         yield from (f"{item.bytes:>16,}  {item.kind:<7} {shorten(item.name)}" for item in tensors)
 
 
-def _suggested(one: FitSuggestion) -> str:
-    return _line_of("verified" if one.verified else "suggested", one)
-
-
-def _line_of(word: str, one: FitSuggestion) -> str:
-    reason = shorten(one.reason, _LONGEST)
-    return f"  {word:<9} {shorten(one.setting, 100)}: {reason}"
+def _change_line(word: str, change: FitSuggestion) -> str:
+    return f"  {word:<9} {shorten(change.setting, 100)}: {shorten(change.reason, _LONGEST)}"
 
 
 def answer_word(fit: SocFit) -> str:
@@ -308,8 +299,9 @@ def _cells(row: FitRow) -> Iterator[tuple[str, ...]]:
         yield row.input, "-", "-", "-", "not judged"
         return
     for fit in row.socs:
-        worst = fit.tightest
-        known = fit.fits is not None and worst is not None and worst.spare is not None
-        spare = f"{worst.spare:,}" if known and worst is not None else "-"
-        title = TITLES[worst.pool] if known and worst is not None else "-"
-        yield row.file, fit.soc, spare, title, answer_word(fit)
+        tightest = None if fit.fits is None else fit.tightest
+        if tightest is None or tightest.spare is None:
+            yield row.file, fit.soc, "-", "-", answer_word(fit)
+        else:
+            title = TITLES[tightest.pool]
+            yield row.file, fit.soc, f"{tightest.spare:,}", title, answer_word(fit)

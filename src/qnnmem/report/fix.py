@@ -18,8 +18,8 @@ from qnnmem.fix.parts.op_sequence import OpRange
 from qnnmem.fix.remedy import JudgedChange, LossyHint, Need, has_floats
 from qnnmem.fix.remedy_search import FixResult
 from qnnmem.flags import with_flags
-from qnnmem.report.shell import file_word, next_line, output_words, shell_line
-from qnnmem.report.table import block, code, code_table, escape, table_lines
+from qnnmem.report.shell import command_line, file_word, next_line, output_words, shell_line
+from qnnmem.report.table import FITS, block, code, code_table, escape, table_lines, thousands
 from qnnmem.results.files import RefusedFile
 from qnnmem.results.fix import FixedModel, ValidatedOutput, Validation
 from qnnmem.results.result import TOOL
@@ -56,8 +56,9 @@ def render_text(
 
     `chain` explains, step by step, how the budgets follow from a log line.
     """
-    lines = [verdict(result), *deployment_lines(result.best), scope(result)]
-    lines += ["", "from the log:", *(f"  {shorten(one, _WIDE)}" for one in chain)] if chain else []
+    lines = [verdict(result), *deployment_lines(result.best), *scope_lines(result)]
+    lines += ["", "from the log:"] if chain else []
+    lines += [f"  {shorten(step, _WIDE)}" for step in chain]
     lines += ["", HEADER, *(row(change) for change in result.tried)]
     lines += _gaps(result.best)
     lines += ["", *level_lines(result.best)] if result.best.proof is not None else []
@@ -68,7 +69,7 @@ def render_text(
     lines += ["", *_validation_lines(validation)] if validation is not None else []
     lines += ["", *(f"Wrote {shorten(file, _WIDE)}" for file in files)] if files else []
     lines += command_lines(commands)
-    return "\n".join(line for line in lines if line is not None) + "\n"
+    return "\n".join(lines) + "\n"
 
 
 def _gaps(best: JudgedChange) -> Iterator[str]:
@@ -76,12 +77,12 @@ def _gaps(best: JudgedChange) -> Iterator[str]:
     if best.proof is None or best.proof.identical:
         return
     yield ""
-    each = sorted(best.proof.each, key=lambda one: (-one.relative, one.name))
-    for one in each[:_OUTPUTS]:
-        noise = "" if one.decibels is None else f", signal to noise {one.decibels:.1f} dB"
-        part = f"{one.relative:.2%} of its largest value"
-        name = shorten(quote(one.name), _CHANGE)
-        yield f"output {name} is off by at most {one.largest:.3g}, {part}{noise}"
+    each = sorted(best.proof.each, key=lambda output: (-output.relative, output.name))
+    for output in each[:_OUTPUTS]:
+        noise = "" if output.decibels is None else f", signal to noise {output.decibels:.1f} dB"
+        part = f"{output.relative:.2%} of its largest value"
+        name = shorten(quote(output.name), _CHANGE)
+        yield f"output {name} is off by at most {output.largest:.3g}, {part}{noise}"
     if len(each) > _OUTPUTS:
         yield f"{counted(len(each) - _OUTPUTS, 'more output')} with smaller differences"
     for name in best.proof.unmeasured[:_OUTPUTS]:
@@ -93,13 +94,13 @@ def level_lines(best: JudgedChange) -> Iterator[str]:
     proof = best.proof
     if proof is None or not proof.identical:
         return
-    equal = ["disabled", *(one.level for one in proof.levels if one.identical)]
+    equal = ["disabled", *(level.level for level in proof.levels if level.identical)]
     levels = ", ".join(equal)
     yield f"results are equal bit for bit at these onnxruntime optimisation levels: {levels}"
-    for one in proof.levels:
-        if not one.identical:
-            gap = f"off by at most {one.largest:.3g}, {one.relative:.2%} of the largest value"
-            yield f"with optimisation {one.level}, results differ: {gap}"
+    for level in proof.levels:
+        if not level.identical:
+            gap = f"off by at most {level.largest:.3g}, {level.relative:.2%} of the largest value"
+            yield f"with optimisation {level.level}, results differ: {gap}"
     if not proof.levels:
         yield (
             "results with optimisation enabled were not compared: onnxruntime does not run the "
@@ -135,23 +136,23 @@ def verdict(result: FixResult) -> str:
         if need.fits is False:
             return f"does not fit: {why}"
         return f"cannot tell whether it fits: {why}" if why else "cannot tell whether it fits"
-    what = f"{need.what} {counted(need.size, 'byte')}"
+    size = f"{need.what} {counted(need.size, 'byte')}"
     was = _was(best) + _deployed(best)
     as_it_is = best is result.tried[0] and not best.change.steps
     if as_it_is and not result.has_limits:
-        return f"{what} ({format_size(need.size)}), and nothing tried needs less"
+        return f"{size} ({format_size(need.size)}), and nothing tried needs less"
     if need.fits is None:
         doubt = "cannot tell whether it fits: " if result.exit_code else ""
-        return f"{doubt}{what} ({format_size(need.size)}), {was}; {_unchanged(best)}"
+        return f"{doubt}{size} ({format_size(need.size)}), {was}; {_unchanged(best)}"
     was = _was(best) + _other_pools(need) + _deployed(best)
     if need.fits:
         kept = "fits unchanged" if as_it_is else "fits"
         of = "" if need.limit is None else f" of {need.limit:,}"
-        return f"{kept}: {what}{of}, {was}; {_unchanged(best)}"
+        return f"{kept}: {size}{of}, {was}; {_unchanged(best)}"
     if need.limit is not None and need.size > need.limit:
         missing = counted(need.size - need.limit, "byte")
-        return f"does not fit: the smallest result is {what}, {missing} more than {need.limit:,}"
-    return f"does not fit: {', '.join(need.over)} over its budget; {what}, {was}"
+        return f"does not fit: the smallest result is {size}, {missing} more than {need.limit:,}"
+    return f"does not fit: {', '.join(need.over)} over its budget; {size}, {was}"
 
 
 def _other_pools(need: Need) -> str:
@@ -166,47 +167,50 @@ def _noun(pool: str) -> str:
 
 def _deployed(change: JudgedChange) -> str:
     """Return a phrase with a model chain's memory and the bytes that each inference loads."""
-    found, plain_bytes = change.need.deployment, change.before.total
-    if found is None:
+    deployment, plain_bytes = change.need.deployment, change.before.total
+    if deployment is None:
         return ""
-    parts = counted(len(found.steps), "part")
+    parts = counted(len(deployment.steps), "part")
     plain = "" if plain_bytes is None else f" (the original model takes {plain_bytes:,})"
-    if plain_bytes is not None and found.total > plain_bytes:
-        plain = f", {found.total - plain_bytes:,} more than the original model's {plain_bytes:,}"
-    words = f"; {parts} {found.arrangement.value} take {counted(found.total, 'byte')} in total"
-    load = f", each inference loads {counted(found.load_bytes, 'byte')}"
-    return words + plain + (load if found.arrangement is Arrangement.IN_TURN else "")
+    if plain_bytes is not None and deployment.total > plain_bytes:
+        over = deployment.total - plain_bytes
+        plain = f", {over:,} more than the original model's {plain_bytes:,}"
+    total = counted(deployment.total, "byte")
+    words = f"; {parts} {deployment.arrangement.value} take {total} in total"
+    load = f", each inference loads {counted(deployment.load_bytes, 'byte')}"
+    return words + plain + (load if deployment.arrangement is Arrangement.IN_TURN else "")
 
 
 def deployment_lines(change: JudgedChange) -> Iterator[str]:
     """Yield lines about a model chain: its memory peak, its weights and its transfers."""
-    found = change.need.deployment
-    if found is None:
+    deployment = change.need.deployment
+    if deployment is None:
         return
-    at = found.worst()
-    waits = f"{counted(found.held[at], 'byte')} waiting for other parts"
-    yield f"memory peak: while part {at + 1} of {len(found.steps)} runs, with {waits}"
-    words = f"weights {counted(found.weights_bytes, 'byte')} in all parts"
-    if found.repeated_bytes:
-        words += f", {found.repeated_bytes:,} of them stored more than once"
-    yield f"{words}; {counted(found.moved_bytes, 'byte')} passed between parts in each inference"
+    peak = deployment.worst()
+    waits = f"{counted(deployment.held[peak], 'byte')} waiting for other parts"
+    yield f"memory peak: while part {peak + 1} of {len(deployment.steps)} runs, with {waits}"
+    words = f"weights {counted(deployment.weights_bytes, 'byte')} in all parts"
+    if deployment.repeated_bytes:
+        words += f", {deployment.repeated_bytes:,} of them stored more than once"
+    moved = counted(deployment.moved_bytes, "byte")
+    yield f"{words}; {moved} passed between parts in each inference"
 
 
-def scope(result: FixResult) -> str | None:
-    """Warn that the change helps only one backend; return None for an unchanged model."""
+def scope_lines(result: FixResult) -> Iterator[str]:
+    """Yield a warning that the change helps only one backend, unless the model is unchanged."""
     change = result.best.change
-    if change.model is result.case.model and change.parts is None:  # `fix` writes no file
-        return None
-    own, other = ("LPAI", "HTP") if result.backend == "lpai" else ("HTP", "LPAI")
-    return f"for {own} only: this is not a fix for {other}, where it may need more memory"
+    if change.model is not result.case.model or change.parts is not None:
+        own, other = ("LPAI", "HTP") if result.backend == "lpai" else ("HTP", "LPAI")
+        yield f"for {own} only: this is not a fix for {other}, where it may need more memory"
 
 
 def _was(change: JudgedChange) -> str:
     before, after = change.before.size, change.need.size
-    if before and change.before.what != change.need.what:
-        return f"before it was {change.before.what} {before:,}"
-    if not before or after is None or change.before.what != change.need.what:
-        return "as before" if change.before.size == after else "before: unknown"
+    same_pool = change.before.what == change.need.what
+    if before and not same_pool:
+        return f"before: {change.before.what} {before:,}"
+    if not before or after is None or not same_pool:
+        return "as before" if before == after else "before: unknown"
     return f"{100 * after / before:.0f} % of the original {before:,}"
 
 
@@ -224,25 +228,22 @@ def _unchanged(change: JudgedChange) -> str:
 
 def row(change: JudgedChange) -> str:
     """Return one table row for a judged change."""
-    made, need, before = change.change, change.need, change.before
-    fits = {True: "yes", False: "no", None: "-"}[change.fits]
-    size = "-" if need.size is None else f"{need.size:,}"
+    applied, need, before = change.change, change.need, change.before
     ratio = "-"
     if before.size and need.size is not None and before.what == need.what:
         ratio = f"{need.size / before.size:.2f}"
-    extra = extra_work(change)
-    return (
-        f"{made.remedy:<{_REMEDY}}{shorten(made.what, _CHANGE - 2):<{_CHANGE}}{size:>13}  "
-        f"{ratio:>5}  {fits:<4}  {_results(change):<11}  {extra:>10}  {change.seconds:>7.1f}"
-    )
+    name = f"{applied.remedy:<{_REMEDY}}{shorten(applied.what, _CHANGE - 2):<{_CHANGE}}"
+    sizes = f"{thousands(need.size):>13}  {ratio:>5}  {FITS[change.fits]:<4}"
+    work = f"{extra_work(change):>10}  {change.seconds:>7.1f}"
+    return f"{name}{sizes}  {_results(change):<11}  {work}"
 
 
 def extra_work(change: JudgedChange) -> str:
     """Return the share of extra multiply-adds, or "reloads" if each run loads the parts again."""
-    made, found = change.change, change.need.deployment
-    if found is not None and found.arrangement is Arrangement.IN_TURN:
+    applied, deployment = change.change, change.need.deployment
+    if deployment is not None and deployment.arrangement is Arrangement.IN_TURN:
         return "reloads"
-    return f"{made.extra_macs / made.macs:+.1%}" if made.macs else "-"
+    return f"{applied.extra_macs / applied.macs:+.1%}" if applied.macs else "-"
 
 
 def _results(change: JudgedChange) -> str:
@@ -253,30 +254,31 @@ def _results(change: JudgedChange) -> str:
     return "the same" if change.proof.identical else f"{change.proof.largest:.2g} off"
 
 
-def _validation_lines(found: Validation) -> Iterator[str]:
+def _validation_lines(validation: Validation) -> Iterator[str]:
     """Yield the verdict of the validation, then a line for each output."""
-    samples = counted(found.samples, "sample")
-    verdict = "holds" if found.holds else "DOES NOT HOLD"
+    samples = counted(validation.samples, "sample")
+    verdict = "holds" if validation.holds else "DOES NOT HOLD"
     yield f"validated on {samples}: {verdict}"
     heads = f"{'to the original model':<24}{'planned memory':<16}NaN, infinite"
     yield f"  {'output':<{_OUTPUT}}{heads}"
-    for one in found.outputs[:_SHOWN_OUTPUTS]:
-        yield f"  {shorten(one.output, _OUTPUT - 2):<{_OUTPUT}}{_validated_row(one, found)}"
-    if len(found.outputs) > _SHOWN_OUTPUTS:
-        yield f"  and {counted(len(found.outputs) - _SHOWN_OUTPUTS, 'other output')}"
-    if not found.planned:
-        yield f"  not run in planned memory: {shorten(found.why_not_planned, 200)}"
-    for finding in found.findings:
+    for output in validation.outputs[:_SHOWN_OUTPUTS]:
+        name = shorten(output.output, _OUTPUT - 2)
+        yield f"  {name:<{_OUTPUT}}{_validated_row(output, validation)}"
+    if len(validation.outputs) > _SHOWN_OUTPUTS:
+        yield f"  and {counted(len(validation.outputs) - _SHOWN_OUTPUTS, 'other output')}"
+    if not validation.planned:
+        yield f"  not run in planned memory: {shorten(validation.why_not_planned, 200)}"
+    for finding in validation.findings:
         yield f"  rule broken in planned memory: {shorten(finding, 200)}"
 
 
-def _validated_row(one: ValidatedOutput, found: Validation) -> str:
-    off = f"{_gap(one.largest_difference)} off, {_gap(one.relative_difference)} of it"
-    was = "the same" if one.identical else off
-    moved = one.planned_difference
+def _validated_row(output: ValidatedOutput, validation: Validation) -> str:
+    off = f"{_gap(output.largest_difference)} off, {_gap(output.relative_difference)} of it"
+    was = "the same" if output.identical else off
+    moved = output.planned_difference
     ran = "the same" if moved == 0 else f"{_gap(moved)} off"
-    ran = ran if found.planned else "-"
-    odd = f"{one.nans:,}, {one.infinities:,}" if one.nans or one.infinities else "none"
+    ran = ran if validation.planned else "-"
+    odd = f"{output.nans:,}, {output.infinities:,}" if output.nans or output.infinities else "none"
     return f"{was:<24}{ran:<16}{odd}"
 
 
@@ -330,15 +332,15 @@ def _obstacle(row: FixedModel) -> str:
 
 
 def next_commands(
-    result: FixResult, files: Sequence[str], given: Sequence[str]
+    result: FixResult, files: Sequence[str], options: Sequence[str]
 ) -> Sequence[Command]:
-    """Return the next commands, which repeat the options in `given` that `prepare` accepts.
+    """Return the next commands, which repeat `options` as far as `prepare` accepts them.
 
-    `files` are the written files, or the user's file if `fix` wrote none.
+    `files` are the written files, or the user's file if `fix` wrote no file.
     """
     if result.exit_code:
         return ()
-    kept = [word for word in given if word.partition("=")[0] not in _OURS]
+    kept = [word for word in options if word.partition("=")[0] not in _OURS]
     if result.best.change.model is not result.case.model or result.best.change.parts is not None:
         kept = [word for word in kept if word.partition("=")[0] not in _SHAPING]
     if isinstance(result, HtpFixResult):
@@ -370,20 +372,20 @@ def _prepare_words(result: FixResult, model: str, kept: Sequence[str]) -> list[s
 
 def together(results: Sequence[FixResult], files: Sequence[str], binary: str) -> Command:
     """Return the command that makes one binary of the models for several shapes."""
-    inplace = any(one.best.change.pool_options.inplace for one in results)
+    inplace = any(result.best.change.pool_options.inplace for result in results)
     words = ["qnnmem", "prepare", *map(file_word, files), *["--inplace"] * inplace]
     words += [*_precision_words(results[0].best), *output_words(binary)]
     return "make one binary of these models, which stores the weights once", words
 
 
 def allow_command(
-    result: FixResult, model: str, given: Sequence[str], output: Sequence[str]
+    result: FixResult, model: str, options: Sequence[str], output: Sequence[str]
 ) -> Sequence[Command]:
     """Return the typed command, extended to allow the least lossy change that would fit."""
     if not result.hints:
         return ()
     allow = ",".join(sorted({result.hints[0].allow, *result.case.allow}))
-    kept = [word for word in given if word.partition("=")[0] not in ("--allow", "-o", "--output")]
+    kept = [word for word in options if word.partition("=")[0] not in ("--allow", "-o", "--output")]
     words = ["qnnmem", "fix", file_word(model), *kept, f"--allow={allow}", *output]
     return (("allow the change with the smallest difference", words),)
 
@@ -399,21 +401,21 @@ def _of_part(kept: Sequence[str], part: OpRange) -> list[str]:
 
     The application itself passes these tensors from part to part.
     """
-    found = []
+    words = []
     for word in kept:
         option, _, pair = word.partition("=")
         ends = pair.rpartition("=")
         if option != "--state" or (ends[0] in part.inputs and ends[2] in part.outputs):
-            found.append(word)
-    return found
+            words.append(word)
+    return words
 
 
 def _htp_commands(
-    result: HtpFixResult, files: Sequence[str], given: Sequence[str]
+    result: HtpFixResult, files: Sequence[str], options: Sequence[str]
 ) -> Sequence[Command]:
     if result.rounds and result.binaries:
         return list(_placing(result, files))[:_MOST]
-    kept = [word for word in given if word.partition("=")[0] not in _HTP]
+    kept = [word for word in options if word.partition("=")[0] not in _HTP]
     model = next((file for file in files if file.endswith(".onnx")), str(result.case.path))
     binary = next((file for file in files if file.endswith(".bin")), "")
     words = ["qnnmem", "prepare", file_word(model), *_htp_words(result), *kept]
@@ -460,8 +462,7 @@ def command_lines(commands: Sequence[Command]) -> list[str]:
 
 def one_line(commands: Sequence[Command]) -> str:
     """Join all commands with `&&` into one line."""
-    found = (next_line("", words).removeprefix("next: : ") for _, words in commands)
-    return " && ".join(line for line in found if line)
+    return " && ".join(filter(None, (command_line(words) for _, words in commands)))
 
 
 _LONGEST = 1000
@@ -483,10 +484,10 @@ def render_report(
 ) -> str:
     """Render the report file in Markdown: verdict, remedies, proof, deployment and provenance."""
     lines = [f"# {escape(verdict(result))}"]
-    about = filter(None, (*deployment_lines(result.best), scope(result)))
-    lines += [part for line in about for part in ("", escape(line))]
+    for line in (*deployment_lines(result.best), *scope_lines(result)):
+        lines += ["", escape(line)]
     if facts.chain:
-        lines += ["", "## From the log", "", *(f"- {escape(one)}" for one in facts.chain)]
+        lines += ["", "## From the log", "", *(f"- {escape(step)}" for step in facts.chain)]
     lines += ["", "## Tried", "", *code_table(_HEAD, map(_report_cells, result.tried))]
     if result.obstacle:
         lines += ["", f"What prevents a smaller size: {escape(result.obstacle)}"]
@@ -494,29 +495,14 @@ def render_report(
     lines += ["", "## Done", "", *_steps(result.best)]
     lines += ["", "## Proof", "", *_proof(result)]
     lines += ["", "## Deploy", "", *block(_commands(result, recipe, commands))]
-    lines += [
-        "",
-        "## Origin",
-        "",
-        *code_table(("what", "value"), _origin(result, facts)),
-    ]
+    lines += ["", "## Origin", "", *code_table(("what", "value"), _origin(result, facts))]
     return "\n".join(lines) + "\n"
 
 
 def _report_cells(change: JudgedChange) -> tuple[str, ...]:
-    made, need = change.change, change.need
-    size = "-" if need.size is None else f"{need.size:,}"
-    limit = "-" if need.limit is None else f"{need.limit:,}"
-    fits = {True: "yes", False: "no", None: "-"}[change.fits]
-    extra = extra_work(change)
-    return made.remedy, made.what, need.what, size, limit, fits, _difference(change), extra
-
-
-def _difference(change: JudgedChange) -> str:
-    proof = change.proof
-    if proof is None:
-        return "untouched"
-    return "the same" if proof.identical else f"{proof.largest:.2g} off"
+    applied, need = change.change, change.need
+    sizes = thousands(need.size), thousands(need.limit), FITS[change.fits]
+    return applied.remedy, applied.what, need.what, *sizes, _results(change), extra_work(change)
 
 
 def _steps(best: JudgedChange) -> Iterator[str]:
@@ -534,14 +520,15 @@ def _proof(result: FixResult) -> Iterator[str]:
     if proof is None:
         yield "- The model is unchanged, so its results are the same."
     else:
-        given = "given" if result.case.samples else f"random, seed {result.case.seed}"
-        what = f"{counted(proof.outputs, 'output')} on {counted(proof.samples, 'sample')} ({given})"
+        origin = "given" if result.case.samples else f"random, seed {result.case.seed}"
+        samples = f"{counted(proof.samples, 'sample')} ({origin})"
+        compared = f"- Compared with the original model: {counted(proof.outputs, 'output')}"
         if proof.identical:
-            yield f"- Compared with the original model: {what}, the same bit for bit."
+            yield f"{compared} on {samples}, the same bit for bit."
         else:
             gap = f"{proof.largest:.3g}" if math.isfinite(proof.largest) else "beyond measure"
             names = ", ".join(code(name) for name in proof.differing[:5])
-            yield f"- Compared with the original model: {what}, off by at most {gap}: {names}."
+            yield f"{compared} on {samples}, off by at most {gap}: {names}."
         yield from (f"- {escape(line)}." for line in level_lines(best))
     if need.size is not None:
         of = "" if need.limit is None else f" of {need.limit:,}"
@@ -553,7 +540,7 @@ def _proof(result: FixResult) -> Iterator[str]:
 def _commands(result: FixResult, recipe: str, commands: Sequence[Command]) -> Iterator[str]:
     for why, words in commands:
         yield f"# {shorten(why, _LONGEST)}"
-        yield shorten(next_line("", words).removeprefix("next: : "), _LONGEST)
+        yield shorten(command_line(words), _LONGEST)
     if recipe:
         again = ("qnnmem", "fix", str(result.case.path), "--apply", recipe, "-o", "again")
         yield f"# repeat this: {shorten(shell_line(again), _LONGEST)}"

@@ -21,7 +21,7 @@ def verdict(report: HostResult) -> str:
         )
     if not report.has_dsp:
         return f"cannot tell: neither a QNN library nor a DSP on {place}"
-    unknown = sum(one.verdict is HostVerdict.NOT_KNOWN for one in report.checks)
+    unknown = sum(check.verdict is HostVerdict.NOT_KNOWN for check in report.checks)
     rest = f"{counted(unknown, 'check')} undecided" if unknown else "all checks done"
     if not report.problems:
         return f"good: no problem on {place}; {rest}"
@@ -33,24 +33,23 @@ def render_text(report: HostResult, *, verbose: bool = False) -> str:
     """Render the verdict, then a table of all checks and the actions if the machine has a DSP."""
     lines = [verdict(report)]
     if report.has_dsp or verbose:
-        lines += ["", *_table(report.checks), *_steps(_worth_it(report.checks, verbose))]
+        lines += ["", *_table(report.checks), *_steps(_with_actions(report.checks, verbose))]
     return _text(lines)
 
 
 def render_beside(report: HostResult, *, verbose: bool = False) -> str:
     """Render the section after a diagnosis: checks that concern its causes, then other checks."""
-    every = [one for one in report.checks if report.has_dsp or verbose or _is_known(one)]
-    concerned = [one for one in every if one.concerns_cause]
-    others = [one for one in every if not one.concerns_cause]
+    in_full = report.has_dsp or verbose
+    concerned = [c for c in report.checks if c.concerns_cause and (in_full or _is_known(c))]
+    # Not without a DSP: an ordinary machine can be short of memory, too.
+    others = [check for check in report.checks if in_full and not check.concerns_cause]
     lines = ["", f"the machine: {verdict(report)}"]
-    if not (report.has_dsp or verbose):  # ordinary machines are short of memory, too
-        others = []
     if concerned:
         more = ", ..." if len(report.causes) > _MOST_CAUSES else ""
         causes = ", ".join(report.causes[:_MOST_CAUSES]) + more
         lines += ["", f"checks that concern {causes}:", *_table(concerned, head=False)]
-        lines += _steps(_worth_it(concerned, True))
-    worth = _worth_it(others, verbose)
+        lines += _steps(_with_actions(concerned, True))
+    worth = _with_actions(others, verbose)
     shown = others if verbose or not concerned else [o for o in others if _is_problem(o)]
     if shown:
         lines += ["", "other checks:", *_table(shown, head=False), *_steps(worth)]
@@ -68,9 +67,9 @@ def _is_problem(check: HostCheck) -> bool:
     return check.verdict is HostVerdict.PROBLEM
 
 
-def _worth_it(checks: Sequence[HostCheck], verbose: bool) -> list[HostCheck]:
+def _with_actions(checks: Sequence[HostCheck], verbose: bool) -> list[HostCheck]:
     """Return the checks whose actions to show: problems; with `verbose`, all with actions."""
-    return [one for one in checks if _is_problem(one) or (verbose and one.action)]
+    return [check for check in checks if _is_problem(check) or (verbose and check.action)]
 
 
 _COLUMNS = (Column("check", "<"), Column("stands", "<", 9), Column("found", "<"))

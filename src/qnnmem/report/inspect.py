@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from qnnmem.qnn.tensor import Quantization, TensorInfo
 from qnnmem.report.shell import file_word, next_line
-from qnnmem.report.table import size_words
+from qnnmem.report.table import as_text, size_words
 from qnnmem.report.tcm import fatal_lines, shared_pools, together, verdict_words
 from qnnmem.results.inspect import (
     DlcGraph,
@@ -60,7 +60,7 @@ def _about(ours: InspectedBinary, path: str) -> Iterator[str]:
         )
     maker = f"format {ours.format_version}, made by {shorten(ours.producer)}"
     yield f"{shorten(path, _WIDE)}: {size_words(ours.file_bytes)}, {maker}"
-    parts = [f"{what} {size:,}" for what, size in _parts(ours) if size]
+    parts = [f"{name} {size:,}" for name, size in _parts(ours) if size]
     if len(parts) > 1:  # a layout-only binary has no other part
         yield f"in the file: {' + '.join(parts)} = {counted(ours.file_bytes, 'byte')}"
 
@@ -89,8 +89,8 @@ def _graph(graph: InspectedGraph) -> str:
 def _heading(graph: InspectedGraph) -> Iterator[str]:
     program = "program in planned order" if graph.in_order else "program"
     size = graph.program_bytes
-    what = f"{program} of {size_words(size)}" if size else "layout"
-    facts = f"{counted(graph.ops, 'op')}, {what}, alignment {graph.align}"
+    contents = f"{program} of {size_words(size)}" if size else "layout"
+    facts = f"{counted(graph.ops, 'op')}, {contents}, alignment {graph.align}"
     yield f"graph {shorten(graph.name)}: {facts}"
     if not graph.program_bytes:
         yield "  layout only: the file has pools and offsets, but no program to run"
@@ -124,8 +124,7 @@ def _io(graph: InspectedGraph) -> Iterator[str]:
 
 def _states(graph: InspectedGraph) -> Iterator[str]:
     if graph.states:
-        yield "  state, kept between executions:"
-        yield from _some(graph.states, _state)
+        yield from _side("state, kept between executions", graph.states, _state)
 
 
 def _state(pair: InspectedState) -> str:
@@ -136,8 +135,7 @@ def _state(pair: InspectedState) -> str:
 
 def _windows(graph: InspectedGraph) -> Iterator[str]:
     if graph.windows:
-        yield "  windows:"
-        yield from _some(graph.windows, _window)
+        yield from _side("windows", graph.windows, _window)
 
 
 def _window(window: FrameWindow) -> str:
@@ -159,15 +157,11 @@ def _notes(graph: InspectedGraph) -> Iterator[str]:
         yield f"  … and {len(graph.notes) - SHOWN:,} more notes; --json lists all"
 
 
-def _side(kind: str, tensors: Sequence[Row], show: Callable[[Row], str]) -> Iterator[str]:
-    yield f"  {kind}:" if tensors else f"  {kind}: none"
-    yield from _some(tensors, show)
-
-
-def _some(values: Sequence[Row], show: Callable[[Row], str]) -> Iterator[str]:
-    yield from (f"    {show(value)}" for value in values[:SHOWN])
-    if len(values) > SHOWN:
-        yield f"    … and {len(values) - SHOWN:,} more; --json lists all"
+def _side(title: str, rows: Sequence[Row], show: Callable[[Row], str]) -> Iterator[str]:
+    yield f"  {title}:" if rows else f"  {title}: none"
+    yield from (f"    {show(row)}" for row in rows[:SHOWN])
+    if len(rows) > SHOWN:
+        yield f"    … and {len(rows) - SHOWN:,} more; --json lists all"
 
 
 def _tensor(tensor: InspectedTensor) -> str:
@@ -191,12 +185,9 @@ def _where(tensor: InspectedTensor) -> str:
 # --- Context binaries for HTP ---------------------------------------------------------------------
 
 
-def render_vendor(context: HtpContext, path: str) -> str:
+@as_text
+def render_vendor(context: HtpContext, path: str) -> Iterator[str]:
     """Render a context binary made by the vendor's tools; names are made printable."""
-    return "\n".join(_vendor_lines(context, path)) + "\n"
-
-
-def _vendor_lines(context: HtpContext, path: str) -> Iterator[str]:
     from qnnmem.htp.binary.context import HTP_BACKEND
 
     is_htp = context.backend_id == HTP_BACKEND
@@ -254,12 +245,9 @@ def _quantization_words(quant: Quantization | None) -> str:
 # --- DLC files ------------------------------------------------------------------------------------
 
 
-def render_dlc(result: DlcResult) -> str:
+@as_text
+def render_dlc(result: DlcResult) -> Iterator[str]:
     """Render the graphs of a DLC file; names are made printable."""
-    return "\n".join(_dlc_lines(result)) + "\n"
-
-
-def _dlc_lines(result: DlcResult) -> Iterator[str]:
     yield f"DLC: {counted(len(result.graphs), 'graph')}"
     yield shorten(result.file, _WIDE)
     for graph in result.graphs:
@@ -276,31 +264,31 @@ def _dlc_graph(graph: DlcGraph) -> Iterator[str]:
     named = ", ".join(f"{count} {shorten(kind)}" for kind, count in kinds[:SHOWN])
     more = ", …" if len(kinds) > SHOWN else ""
     yield f"  {counted(len(graph.ops), 'operator')}: {named}{more}"
-    constants = [one for one in graph.tensors if one.type.endswith(_STATIC)]
-    held = size_words(sum(one.stored_bytes for one in constants))
+    constants = [tensor for tensor in graph.tensors if tensor.type.endswith(_STATIC)]
+    held = size_words(sum(constant.stored_bytes for constant in constants))
     yield f"  {counted(len(constants), 'constant')} of {held}{_parameter_words(graph, constants)}"
     for kind, way in _SIDES:
-        tensors = [one for one in graph.tensors if "APP_" in one.type and way in one.type]
+        tensors = [t for t in graph.tensors if "APP_" in t.type and way in t.type]
         yield from _side(kind, tensors, _dlc_tensor)
-    yield "  their outputs, in order:"
-    made = {one.id: one for one in graph.tensors}
+    by_id = {tensor.id: tensor for tensor in graph.tensors}
 
     def made_by(op: DlcOp) -> str:
         source = f", from {shorten(', '.join(op.origins))}" if op.origins else ""
-        outputs = "; ".join(_dlc_tensor(made[one]) for one in op.outputs if one in made)
+        outputs = "; ".join(_dlc_tensor(by_id[output]) for output in op.outputs if output in by_id)
         return f"{shorten(op.type)} {shorten(op.name)}{source}: {outputs}"
 
-    yield from _some(graph.ops, made_by)
+    yield from _side("outputs of the operators, in order", graph.ops, made_by)
 
 
 def _parameter_words(graph: DlcGraph, constants: Sequence[DlcTensor]) -> str:
     """Return a note about constants that are operator parameters, which are in no pool."""
-    read = {one for op in graph.ops for one in op.inputs}
-    others = [one for one in constants if one.id not in read]
-    if not others:
+    inputs = {name for op in graph.ops for name in op.inputs}
+    parameters = [constant for constant in constants if constant.id not in inputs]
+    if not parameters:
         return ""
-    size = counted(sum(one.stored_bytes for one in others), "byte")
-    return f", {len(others):,} of them operator parameters ({size}), which a plan does not count"
+    size = counted(sum(parameter.stored_bytes for parameter in parameters), "byte")
+    count = f"{len(parameters):,} of them operator parameters"
+    return f", {count} ({size}), which a plan does not count"
 
 
 def _dlc_tensor(tensor: DlcTensor) -> str:

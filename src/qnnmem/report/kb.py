@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from qnnmem.doctor.explain import hex_of
 from qnnmem.doctor.kb.entry import Condition, Entry, When
 from qnnmem.doctor.kb.similar import FoundEntry
-from qnnmem.report.table import Column, text_table
+from qnnmem.report.table import Column, as_text, text_table
 from qnnmem.results.kb import CodeMeaning, Explanation, KbCheckResult, KbResult
 from qnnmem.text import printable, quote, shorten
 
@@ -20,41 +20,36 @@ _COLUMNS = (
 )
 
 
-def render_list(found: KbResult) -> str:
+@as_text
+def render_list(result: KbResult) -> Iterator[str]:
     """Render a table of entries, and notes about skipped files."""
     rows = (
         (shorten(e.id, 64), e.stage, e.cause, e.verdict, shorten(e.title, 90))
-        for e in found.entries
+        for e in result.entries
     )
-    lines = [f"{len(found.entries)} entries", *text_table(_COLUMNS, rows)]
-    lines += [f"note: {shorten(note, 600)}" for note in found.notes or ()]
-    return "\n".join(lines) + "\n"
+    yield f"{len(result.entries)} entries"
+    yield from text_table(_COLUMNS, rows)
+    yield from (f"note: {shorten(note, 600)}" for note in result.notes or ())
 
 
-def render_found(asked: str, found: Sequence[FoundEntry]) -> str:
+@as_text
+def render_found(query: str, matches: Sequence[FoundEntry]) -> Iterator[str]:
     """Render the entries that a search found, each with its best matching line."""
-    if not found:
-        return f"nothing found for {quote(asked)}; `qnnmem kb list` lists all entries\n"
-    entries = "1 entry" if len(found) == 1 else f"{len(found)} entries"
-    lines = [f"{entries} for {quote(asked)}; `qnnmem kb show ID` shows an entry"]
-    for one in found:
-        entry = one.entry
-        lines.append(f"{shorten(entry.id, 64):<28} {entry.cause:<17} {shorten(entry.title, 90)}")
-        lines += [f"    {shorten(one.line, 160)}"] if one.line else []
-    return "\n".join(lines) + "\n"
+    if not matches:
+        yield f"nothing found for {quote(query)}; `qnnmem kb list` lists all entries"
+        return
+    entries = "1 entry" if len(matches) == 1 else f"{len(matches)} entries"
+    yield f"{entries} for {quote(query)}; `qnnmem kb show ID` shows an entry"
+    for match in matches:
+        entry = match.entry
+        yield f"{shorten(entry.id, 64):<28} {entry.cause:<17} {shorten(entry.title, 90)}"
+        if match.line:
+            yield f"    {shorten(match.line, 160)}"
 
 
-def render_entry(entry: Entry) -> str:
+@as_text
+def render_entry(entry: Entry) -> Iterator[str]:
     """Render an entry with all its fields, as Markdown."""
-    return "\n".join(_entry(entry)) + "\n"
-
-
-def render_check(checked: KbCheckResult) -> str:
-    """Render the verdict of a check, then faults, then remarks."""
-    return "\n".join(_checked(checked)) + "\n"
-
-
-def _entry(entry: Entry) -> Iterator[str]:
     yield f"# {shorten(entry.title, 200)}"
     yield ""
     yield f"`{entry.id}`: stage {entry.stage}, cause {entry.cause}, verdict {entry.verdict}, "
@@ -101,13 +96,15 @@ def clean_text(text: str) -> str:
     return printable(text, keep="\n")
 
 
-def _checked(checked: KbCheckResult) -> Iterator[str]:
-    looked = (
+@as_text
+def render_check(checked: KbCheckResult) -> Iterator[str]:
+    """Render the verdict of a check, then faults, then remarks."""
+    scope = (
         f"{checked.entries} entries with {checked.templates} line templates, "
         f"{checked.cases} stored failures, {checked.healthy} healthy logs"
     )
     wrong = len(checked.findings)
-    yield f"good: {looked}" if not wrong else f"{wrong} findings in {looked}"
+    yield f"good: {scope}" if not wrong else f"{wrong} findings in {scope}"
     if checked.documented:
         yield f"{checked.documented} entries are known only from documents, without a stored log"
     for title, rows in (("", checked.findings), ("note: ", checked.notes)):
@@ -120,30 +117,31 @@ _FEW = 2  # diagnoses named in one line
 
 def render_text(explained: Sequence[Explanation], *, verbose: bool = False) -> str:
     """Render every meaning of each code; `verbose` adds other names and matching diagnoses."""
-    return "\n".join("\n".join(_one(one, verbose)) + "\n" for one in explained)
+    return "\n".join(_explained(explanation, verbose) for explanation in explained)
 
 
-def _one(one: Explanation, verbose: bool) -> Iterator[str]:
-    if not one.meanings:
-        yield f"{_shown(one)}: no known code"
-        yield from _unknown(one)
-        return
-    if len(one.meanings) > 1:
-        yield (
-            f"{_shown(one)}: {len(one.meanings)} meanings; which one applies depends on the "
-            "component that printed it"
-        )
-    for meaning in one.meanings:
+@as_text
+def _explained(explanation: Explanation, verbose: bool) -> Iterator[str]:
+    code, count = shorten(explanation.asked, 80), len(explanation.meanings)
+    if explanation.code is not None:
+        code += f" ({explanation.code} = {hex_of(explanation.code)})"
+    if not count:
+        yield f"{code}: no known code"
+        yield from _unknown(explanation)
+    if count > 1:
+        yield f"{code}: {count} meanings; the component that printed it decides which one applies"
+    for meaning in explanation.meanings:
         yield from _meaning(meaning, verbose)
 
 
-def _unknown(one: Explanation) -> Iterator[str]:
-    if one.nearest_range:
-        yield f"  similar numbers belong to {one.nearest_range}; see the first error in the log"
+def _unknown(explanation: Explanation) -> Iterator[str]:
+    if explanation.nearest_range:
+        family = explanation.nearest_range
+        yield f"  similar numbers belong to {family}; see the first error in the log"
     else:
         yield "  the number is outside every range of QNN, FastRPC, errno and the compiler"
-    if one.near:
-        known = " and ".join(f"{number.code} {number.name}" for number in one.near)
+    if explanation.near:
+        known = " and ".join(f"{number.code} {number.name}" for number in explanation.near)
         yield f"  nearest codes: {known}"
 
 
@@ -164,9 +162,4 @@ def _meaning(meaning: CodeMeaning, verbose: bool) -> Iterator[str]:
 
 def _rows(title: str, rows: Sequence[str]) -> Iterator[str]:
     """Yield a line for each row; the first line starts with the title."""
-    yield from (f"  {title if not at else '':<13} {row}" for at, row in enumerate(rows))
-
-
-def _shown(one: Explanation) -> str:
-    text = shorten(one.asked, 80)
-    return text if one.code is None else f"{text} ({one.code} = {hex_of(one.code)})"
+    yield from (f"  {title if not index else '':<13} {row}" for index, row in enumerate(rows))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from qnnmem.report.table import ANSWERS, Column, text_table
+from qnnmem.report.table import ANSWERS, Column, size_words, text_table
 from qnnmem.results.fit import answer_of
 from qnnmem.results.footprint import SizeRange
 from qnnmem.results.llm import LlmResult, LlmRow
@@ -41,28 +41,28 @@ def verdict(result: LlmResult) -> str:
     """Return one line: whether the model fits, its shards, process domains and deciding limit."""
     shards, domains = len(result.shards), len(result.placement.domains)
     where = f"{counted(shards, 'shard')} in {counted(domains, 'process domain')}"
-    what = f"{shorten(result.model.name)}, {result.context:,} tokens, {result.soc}: {where}"
-    return f"{ANSWERS[result.fits]}: {what}; {shorten(result.why, 300)}"
+    model = f"{shorten(result.model.name)}, {result.context:,} tokens, {result.soc}: {where}"
+    return f"{ANSWERS[result.fits]}: {model}; {shorten(result.why, 300)}"
 
 
 def _shards(result: LlmResult) -> Iterator[str]:
     domain = {
-        at: str(number)
-        for number, one in enumerate(result.placement.domains)
-        for at in one.contexts
+        index: str(number)
+        for number, domain in enumerate(result.placement.domains)
+        for index in domain.contexts
     }
     rows = (
         (
-            one.name,
-            *(f"{size.value:,}" for size in (one.file_bytes, one.weights, one.io)),
-            _between(one.spill_fill),
-            _between(one.process_domain),
-            domain.get(at, "none"),
+            shard.name,
+            *(f"{size.value:,}" for size in (shard.file_bytes, shard.weights, shard.io)),
+            _between(shard.spill_fill),
+            _between(shard.process_domain),
+            domain.get(index, "none"),
         )
-        for at, one in enumerate(result.shards)
+        for index, shard in enumerate(result.shards)
     )
     yield from text_table(_SHARDS, rows)
-    names = [result.shards[at].name for at in result.placement.order]
+    names = [result.shards[index].name for index in result.placement.order]
     if len(names) > 1:
         yield f"load in this order: {', '.join(names)}"
 
@@ -71,11 +71,11 @@ def _facts(result: LlmResult, verbose: bool) -> Iterator[str]:
     recipe, graphs = result.recipe, " and ".join(f"AR-{ar}" for ar in result.ar)
     graphs += " share the weights" if len(result.ar) > 1 else " only"
     token, cache = result.kv_bytes_per_token.value, result.kv_bytes.value
-    yield f"KV cache: {counted(token, 'byte')} for each token, {_size(cache)} in total"
+    yield f"KV cache: {counted(token, 'byte')} for each token, {size_words(cache)} in total"
     yield f"longest context that fits with these shards: {result.longest_context:,} tokens"
     shared = _between(result.spill_fill_shared)
     yield f"spill/fill: {_between(result.spill_fill)}; {shared} if all graphs share a buffer"
-    yield f"files: {_size(result.file_bytes.value)}, {result.origin}, {graphs}"
+    yield f"files: {size_words(result.file_bytes.value)}, {result.origin}, {graphs}"
     if result.recipe_range is not None:
         yield f"  with other common recipes: {_between(result.recipe_range)}"
     low, high = result.compile_seconds
@@ -98,27 +98,27 @@ def _facts(result: LlmResult, verbose: bool) -> Iterator[str]:
 
 def _actual(result: LlmResult) -> Iterator[str]:
     """Yield a line for each exported file: its shard, its size, and the expected size."""
-    for one in result.actual:
-        expected = "" if one.expected is None else f", expected {one.expected:,}"
-        size = counted(one.file_bytes, "byte")
-        yield f"{shorten(one.file)}: {one.shard or 'no shard'}, {size}{expected}"
-        yield from (f"  {shorten(finding, 300)}" for finding in one.findings)
+    for file in result.actual:
+        expected = "" if file.expected is None else f", expected {file.expected:,}"
+        size = counted(file.file_bytes, "byte")
+        yield f"{shorten(file.file)}: {file.shard or 'no shard'}, {size}{expected}"
+        yield from (f"  {shorten(finding, 300)}" for finding in file.findings)
 
 
 def _checks(result: LlmResult) -> Iterator[str]:
     """Yield a table of compiles that check the prediction: expected and measured size, error."""
     if result.checks:
         head = ("compiled", "what", "expected", "measured", "error")
-        columns = [Column(title, ">" if at > 1 else "<") for at, title in enumerate(head)]
+        columns = [Column(title, ">" if index > 1 else "<") for index, title in enumerate(head)]
         rows = (
             (
-                f"AR-{one.ar}, {counted(one.layers, 'layer')}",
-                one.what,
-                f"{one.expected:,}",
-                f"{one.measured:,}",
-                f"{100 * (one.expected / one.measured - 1):+.2f} %" if one.measured else "-",
+                f"AR-{check.ar}, {counted(check.layers, 'layer')}",
+                check.what,
+                f"{check.expected:,}",
+                f"{check.measured:,}",
+                f"{100 * (check.expected / check.measured - 1):+.2f} %" if check.measured else "-",
             )
-            for one in result.checks
+            for check in result.checks
         )
         yield from text_table(columns, rows)
 
@@ -145,10 +145,6 @@ def _table(title: str, rows: Sequence[LlmRow]) -> list[str]:
     )
     table = list(text_table((*head, Column("answer", "<"), *_ROWS), cells))
     return [f"{title}:", *table] if title else table
-
-
-def _size(size: int) -> str:
-    return f"{counted(size, 'byte')} ({format_size(size)})"
 
 
 def _between(sizes: SizeRange) -> str:

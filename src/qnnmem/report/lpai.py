@@ -9,6 +9,7 @@ from msgspec.structs import replace
 
 from qnnmem.errors import Setting
 from qnnmem.flags import flag
+from qnnmem.report.table import as_text
 from qnnmem.results.lint import ConfigFinding, LintResult
 from qnnmem.results.lpai import Choice, Rule, RuleResult
 from qnnmem.text import counted, shorten
@@ -21,36 +22,18 @@ _MARKS = {
 }
 
 
-def rules_text(rules: Sequence[Rule]) -> str:
-    """Render a table with a line for each rule."""
-    return _text(_rule_table(rules))
-
-
-def rule_text(rule: Rule) -> str:
-    """Render all fields of one rule."""
-    return _text(_rule_lines(rule))
-
-
-def choices_text(choices: Sequence[Choice]) -> str:
-    """Render choices by section, each with its reason and the way to change it."""
-    return _text(_choice_lines(choices))
-
-
 def with_options(choice: Choice) -> Choice:
     """Return the choice with `PrepareOptions` fields written as command-line options."""
 
-    def option(found: re.Match[str]) -> str:
-        return f"prepare {flag(Setting(found[1]))}"
+    def option(match: re.Match[str]) -> str:
+        return f"prepare {flag(Setting(match[1]))}"
 
     return replace(choice, override=re.sub(r"PrepareOptions\.(\w+)", option, choice.override))
 
 
-def selftest_text(results: Sequence[RuleResult]) -> str:
-    """Render the self-test: the verdict, then a line for each rule."""
-    return _text(_selftest_lines(results))
-
-
-def _rule_table(rules: Sequence[Rule]) -> Iterator[str]:
+@as_text
+def rules_text(rules: Sequence[Rule]) -> Iterator[str]:
+    """Render a table with a line for each rule."""
     yield f"{counted(len(rules), 'rule')}; `qnnmem lpai rules ID` explains one"
     yield ""
     yield "id    rule, and the codes returned if it is broken:"
@@ -59,10 +42,12 @@ def _rule_table(rules: Sequence[Rule]) -> Iterator[str]:
         yield f"{rule.id:<4}  {rule.title} ({answer})"
 
 
-def _rule_lines(rule: Rule) -> Iterator[str]:
+@as_text
+def rule_text(rule: Rule) -> Iterator[str]:
+    """Render all fields of one rule."""
     yield f"{rule.id}: {rule.title}"
     yield ""
-    codes = [f"{one.name} ({one.code})" for one in rule.named_codes]
+    codes = [f"{code.name} ({code.code})" for code in rule.named_codes]
     rows = (
         ("documented", rule.consequence),
         ("returned here", ", ".join(codes) or "a finding, no QNN code"),
@@ -73,7 +58,9 @@ def _rule_lines(rule: Rule) -> Iterator[str]:
     yield from (f"{word:<13}  {text}" for word, text in rows)
 
 
-def _choice_lines(choices: Sequence[Choice]) -> Iterator[str]:
+@as_text
+def choices_text(choices: Sequence[Choice]) -> Iterator[str]:
+    """Render choices by section, each with its reason and the way to change it."""
     changeable = sum(choice.override != "none" for choice in choices)
     yield (
         f"{len(choices)} choices where public documents leave the behaviour open; "
@@ -89,18 +76,20 @@ def _choice_lines(choices: Sequence[Choice]) -> Iterator[str]:
             yield f"    Change: {choice.override}"
 
 
-def _selftest_lines(results: Sequence[RuleResult]) -> Iterator[str]:
-    count = sum(one.keeping + one.breaking for one in results)
-    wrong = sum(len(one.failures) for one in results)
+@as_text
+def selftest_text(results: Sequence[RuleResult]) -> Iterator[str]:
+    """Render the self-test: the verdict, then a line for each rule."""
+    count = sum(result.keeping + result.breaking for result in results)
+    wrong = sum(len(result.failures) for result in results)
     verdict = f"{wrong} failed" if wrong else "all as expected"
     yield f"{counted(len(results), 'rule')}, {counted(count, 'case')}: {verdict}"
     yield ""
     yield f"{'id':<4}  {'kept':>4}  {'broken':>6}  {'verdict':<7}  rule"
-    for one in results:
-        word = "ok" if one.as_expected else "FAILED"
-        cells = f"{one.rule:<4}  {one.keeping:>4}  {one.breaking:>6}  {word:<7}"
-        yield f"{cells}  {one.title}"
-        yield from (f"      {failure.title}: {failure.reason}" for failure in one.failures)
+    for result in results:
+        word = "ok" if result.as_expected else "FAILED"
+        cells = f"{result.rule:<4}  {result.keeping:>4}  {result.breaking:>6}  {word:<7}"
+        yield f"{cells}  {result.title}"
+        yield from (f"      {failure.title}: {failure.reason}" for failure in result.failures)
     yield ""
     yield (
         "note: in kept cases the client follows the rule and everything works; in broken "
@@ -108,16 +97,7 @@ def _selftest_lines(results: Sequence[RuleResult]) -> Iterator[str]:
     )
 
 
-def _text(lines: Iterator[str]) -> str:
-    return "\n".join(lines) + "\n"
-
-
 _WIDE = 200  # columns for paths
-
-
-def lint_text(report: LintResult) -> str:
-    """Render the verdict, then one line for each finding; names from files are made printable."""
-    return "\n".join([verdict(report), *_lines(report)]) + "\n"
 
 
 def verdict(report: LintResult) -> str:
@@ -133,7 +113,10 @@ def verdict(report: LintResult) -> str:
     return f"{', '.join(parts)} in {counted(len(read), 'file')}{strict}"
 
 
-def _lines(report: LintResult) -> Iterator[str]:
+@as_text
+def lint_text(report: LintResult) -> Iterator[str]:
+    """Render the verdict, then one line for each finding; names from files are made printable."""
+    yield verdict(report)
     for file in report.files:
         if file.named_by is not None and any(f.file == file.path for f in report.findings):
             yield f"{shorten(file.path, _WIDE)}: named by {shorten(file.named_by, _WIDE)}"

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from qnnmem.report.page.markup import Html, lines, size, table, tag, text
+from qnnmem.report.table import ANSWERS, FITS
 from qnnmem.text import counted
 
 if TYPE_CHECKING:
@@ -44,14 +45,13 @@ def _plan(plan: MemoryPlan) -> Html:
 def _pools(plan: MemoryPlan) -> Iterator[tuple[str | int | None, ...]]:
     from qnnmem.planner import Pool
 
-    budgets = {one.pool: one for one in plan.budgets}
-    answers = {True: "fits", False: "does not fit", None: "cannot tell"}
+    budgets = {entry.pool: entry for entry in plan.budgets}
     for pool in Pool:
         budget = budgets.get(pool)
         if plan.pool_bytes(pool) or budget is not None:
             have = None if budget is None else size(budget.have)
-            said = "" if budget is None else answers[budget.fits]
-            yield pool.value, size(plan.pool_bytes(pool)), have, said
+            answer = "" if budget is None else ANSWERS[budget.fits]
+            yield pool.value, size(plan.pool_bytes(pool)), have, answer
 
 
 def _map(plan: MemoryPlan, title: str) -> Html:
@@ -62,13 +62,8 @@ def _map(plan: MemoryPlan, title: str) -> Html:
         return Html("")
     if len(plan.buffers) > _MOST_BOXES:
         many = counted(len(plan.buffers), "buffer")
-        return tag(
-            "p",
-            (
-                f"The map of {many} is too large for a notebook; `qnnmem report` "
-                "writes a page with it."
-            ),
-        )
+        why = f"The map of {many} is too large for a notebook"
+        return tag("p", f"{why}; `qnnmem report` writes a page with it.")
     drawn = svg_of(draw(plan_map(plan), title))
     content = b64encode(drawn.encode("utf-8", "backslashreplace")).decode()
     words = f"Memory map of {title}: time to the right, address up"
@@ -95,14 +90,14 @@ def _bill(bill: Bill) -> Html:
 def _incident(incident: Incident) -> Html:
     from qnnmem.report.doctor_words import verdict
 
-    evidence = [(one.line, "decides" * one.decides, one.text) for one in incident.evidence]
+    evidence = [(line.line, "decides" * line.decides, line.text) for line in incident.evidence]
     shown = evidence[:_MOST_LINES]
     return lines(
         [
             tag("p", tag("strong", verdict(incident))),
             tag("p", incident.title),
             table(("line", "", "text"), shown),
-            tag("ul", *(tag("li", one) for one in incident.remedies)),
+            tag("ul", *(tag("li", line) for line in incident.remedies)),
         ]
     )
 
@@ -113,13 +108,13 @@ def _fix(result: FixResult) -> Html:
     best = result.best
     rows = [
         (
-            tag("strong", one.change.remedy) if one is best else one.change.remedy,
-            one.change.what,
-            one.need.what,
-            one.need.size,
-            {True: "yes", False: "no", None: "-"}[one.fits],
+            tag("strong", trial.change.remedy) if trial is best else trial.change.remedy,
+            trial.change.what,
+            trial.need.what,
+            trial.need.size,
+            FITS[trial.fits],
         )
-        for one in result.tried
+        for trial in result.tried
     ]
     before, after = best.before.plan, best.need.plan
     maps = []

@@ -39,8 +39,8 @@ def render_perfetto(planned: PlannedFile) -> str:
 
 def _names(name: str, first: int) -> Iterator[dict[str, Any]]:
     shift = f", step {first} at 0" if first else ""
-    what = f"{name}: bytes by step (1 us = 1 step{shift}; no time was measured)"
-    yield {"ph": "M", "name": "process_name", "pid": _PROCESS, "args": {"name": what}}
+    title = f"{name}: bytes by step (1 us = 1 step{shift}; no time was measured)"
+    yield {"ph": "M", "name": "process_name", "pid": _PROCESS, "args": {"name": title}}
     yield {
         **{"ph": "M", "name": "thread_name", "pid": _PROCESS, "tid": _OPS},
         "args": {"name": "ops in order"},
@@ -50,29 +50,29 @@ def _names(name: str, first: int) -> Iterator[dict[str, Any]]:
 def _counters(plan: MemoryPlan, first: int) -> Iterator[dict[str, Any]]:
     """Yield counters: the live bytes of each pool, whenever they change, and the pool's size."""
     for pool in (Pool.SCRATCH, Pool.PERSISTENT, Pool.IO):
-        buffers = [one for one in plan.buffers if one.pool is pool]
+        buffers = [buffer for buffer in plan.buffers if buffer.pool is pool]
         if not buffers:
             continue
         for step, alive in _alive(buffers):
             yield _counter(f"{pool.value} alive", step - first, alive)
-        last = max(one.live.upper for one in buffers)
+        last = max(buffer.live.upper for buffer in buffers)
         yield _counter(f"{pool.value} size", 0, plan.pool_bytes(pool))
         yield _counter(f"{pool.value} size", last - first, plan.pool_bytes(pool))
 
 
 def _alive(buffers: Sequence[PlacedBuffer]) -> Iterator[tuple[int, int]]:
     changes: dict[int, int] = {}
-    for one in buffers:
-        changes[one.live.lower] = changes.get(one.live.lower, 0) + one.size
-        changes[one.live.upper] = changes.get(one.live.upper, 0) - one.size
+    for buffer in buffers:
+        changes[buffer.live.lower] = changes.get(buffer.live.lower, 0) + buffer.size
+        changes[buffer.live.upper] = changes.get(buffer.live.upper, 0) - buffer.size
     total = 0
     for step in sorted(changes):
         total += changes[step]
         yield step, total
 
 
-def _counter(name: str, at: int, value: int) -> dict[str, Any]:
-    return {"ph": "C", "name": name, "pid": _PROCESS, "ts": at, "args": {"bytes": value}}
+def _counter(name: str, step: int, value: int) -> dict[str, Any]:
+    return {"ph": "C", "name": name, "pid": _PROCESS, "ts": step, "args": {"bytes": value}}
 
 
 def _marks(plan: MemoryPlan, first: int) -> Iterator[dict[str, Any]]:
@@ -83,7 +83,7 @@ def _marks(plan: MemoryPlan, first: int) -> Iterator[dict[str, Any]]:
             **{"name": shorten(op.name, _NAME), "args": {"step": step, "type": op.type}},
         }
     if plan.peak is not None:
-        live = {shorten(one.name, _NAME): one.size for one in plan.peak.live}
+        live = {shorten(buffer.name, _NAME): buffer.size for buffer in plan.peak.live}
         yield {
             **{"ph": "i", "s": "p", "pid": _PROCESS, "tid": _OPS, "ts": plan.peak.step - first},
             "name": f"peak: {counted(plan.peak.size, 'byte')} alive",
@@ -115,23 +115,23 @@ def _events(report: WatchResult, lines: Iterable[TraceHead | Event]) -> Iterator
         elif isinstance(line, CallSeen):
             yield _call(line)
         elif isinstance(line, LogSeen):
-            said = {"level": line.level, "text": shorten(line.text, 10 * _NAME)}
+            args = {"level": line.level, "text": shorten(line.text, 10 * _NAME)}
             yield {
                 **{"ph": "i", "s": "t", "name": shorten(line.text, 80), "cat": "log"},
-                **{"pid": line.process, "tid": line.thread, "ts": line.time / 1000, "args": said},
+                **{"pid": line.process, "tid": line.thread, "ts": line.time / 1000, "args": args},
             }
 
 
 def _call(call: CallSeen) -> dict[str, Any]:
-    said: dict[str, Any] = {"code": call.code}
+    args: dict[str, Any] = {"code": call.code}
     if call.code:
-        said["error"] = code_name(call.code)
+        args["error"] = code_name(call.code)
     for key, value in (("name", call.name), ("bytes", call.bytes), ("injected", call.injected)):
         if value:
-            said[key] = value
+            args[key] = value
     return {
         **{"ph": "X", "name": call.function, "cat": "failed" if call.code else "call"},
-        **{"pid": call.process, "tid": call.thread, "args": said},
+        **{"pid": call.process, "tid": call.thread, "args": args},
         **{"ts": call.begin / 1000, "dur": (call.end - call.begin) / 1000},
     }
 

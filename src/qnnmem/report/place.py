@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 from qnnmem.htp.first_fit import EXACT_UP_TO
+from qnnmem.report.table import as_text, thousands
 from qnnmem.results.place import DOMAINS, Placement, PlaceResult
-from qnnmem.results.validate import ValidateResult
+from qnnmem.results.validate import ComparedTensor, ValidateResult
 from qnnmem.text import counted, shorten
 
 _WIDE = 120
@@ -53,13 +55,13 @@ def _domains(plan: PlaceResult, placement: Placement, verbose: bool) -> Iterator
     for number, domain in enumerate(placement.domains):
         yield f"domain {number}: {counted(domain.used, 'byte')} used, {domain.left:,} left"
         for member in domain.contexts:
-            one = plan.contexts[member]
-            low = f" (at least {one.need_low.value:,})"
-            low = low if verbose and one.need_low.value != one.size else ""
-            yield f"{one.size:>16,}  {shorten(one.file, _WIDE)}{low}"
+            context = plan.contexts[member]
+            low = f" (at least {context.need_low.value:,})"
+            low = low if verbose and context.need_low.value != context.size else ""
+            yield f"{context.size:>16,}  {shorten(context.file, _WIDE)}{low}"
     for member in placement.too_large:
-        one = plan.contexts[member]
-        yield f"{one.size:>16,}  {shorten(one.file, _WIDE)}: in no domain"
+        context = plan.contexts[member]
+        yield f"{context.size:>16,}  {shorten(context.file, _WIDE)}: in no domain"
 
 
 def _better(plan: PlaceResult) -> Iterator[str]:
@@ -69,14 +71,15 @@ def _better(plan: PlaceResult) -> Iterator[str]:
         else f"largest first; not all orders are tried for over {EXACT_UP_TO} contexts"
     )
     if len(plan.best.domains) < len(plan.given.domains):
-        names = " ".join(shorten(plan.contexts[one].file, _WIDE) for one in plan.best.order)
+        names = " ".join(shorten(plan.contexts[index].file, _WIDE) for index in plan.best.order)
         fewer = counted(len(plan.best.domains), "domain")
         yield f"better order, {fewer} ({how}): {names}"
     elif plan.best_is_exact:
         yield f"best order: as given ({how})"
     else:
         yield (
-            "best order: as given; largest first needs as many domains, other orders were not tried"
+            "best order: as given; largest first needs as many domains, and other orders were "
+            "not tried"
         )
 
 
@@ -100,20 +103,20 @@ def _checked(plan: PlaceResult) -> Iterator[str]:
     checked = plan.verified
     if checked is None:
         return
-    wrong = sum(not one.agrees for one in checked)
+    wrong = sum(not check.agrees for check in checked)
     word = "agrees" if not wrong else f"disagrees on {counted(wrong, 'context')}"
     yield f"the real library {word} with the files (on x86 it has only one domain):"
-    for one, resident in zip(checked, plan.contexts, strict=True):
-        refused = f"refused, code {one.code or 'not given'}"
-        fact = {True: "admitted", False: refused, None: "not loaded"}[one.admitted]
-        guess = {True: "admitted", False: "refused", None: "either"}[one.predicted]
-        size = "not known" if one.estimate is None else f"{one.estimate:,}"
-        low, high = one.need_low, one.need_high
+    for check, resident in zip(checked, plan.contexts, strict=True):
+        refused = f"refused, code {check.code or 'not given'}"
+        fact = {True: "admitted", False: refused, None: "not loaded"}[check.admitted]
+        guess = {True: "admitted", False: "refused", None: "either"}[check.predicted]
+        size = thousands(check.estimate, "not known")
+        low, high = check.need_low, check.need_high
         expected = f"{low:,}" if low == high else f"{low:,} to {high:,}"
-        mark = "" if one.in_range else ", WRONG"
+        mark = "" if check.in_range else ", WRONG"
         name = shorten(resident.file, _WIDE)
         yield f"{size:>16}  {fact}, predicted {guess} with {expected}{mark}: {name}"
-    if any(one.admitted is None for one in checked):
+    if any(check.admitted is None for check in checked):
         yield (
             "not loaded: the x86 library estimates these contexts but cannot hold contexts with "
             "shared weights"
@@ -123,26 +126,29 @@ def _checked(plan: PlaceResult) -> Iterator[str]:
 _SHOWN = 12  # tensors; -v shows all
 
 
-def render_validated(result: ValidateResult, *, verbose: bool = False) -> str:
+@as_text
+def render_validated(result: ValidateResult, *, verbose: bool = False) -> Iterator[str]:
     """Render the verdict, then the tensors with the largest differences."""
-    lines = [result.summary]
+    yield result.summary
     if result.why:
-        lines += ["", f"why: {result.why}"]
+        yield from ("", f"why: {result.why}")
     if result.tensors:
-        what = "every float tensor in the graph" if result.every else "outputs"
+        tensors = "every float tensor in the graph" if result.every else "outputs"
         count = counted(result.samples, "input")
-        lines += ["", f"compared: {what}, {count}, tolerance {result.tolerance:g} of the largest"]
-        worst = sorted(result.tensors, key=lambda one: -_gap(one.difference))
-        chosen = {one.name for one in (result.tensors if verbose else worst[:_SHOWN])}
-        for one in result.tensors:
-            if one.name in chosen:
-                gap = "not finite" if one.difference is None else f"{one.difference:.6%}"
-                mark = "" if one.agrees else "  <- first" * (one.name == result.first) or "  <-"
-                lines.append(f"{gap:>12}  {one.operator:<12} {shorten(one.name, _WIDE)}{mark}")
+        tolerance = f"tolerance {result.tolerance:g} of the largest"
+        yield from ("", f"compared: {tensors}, {count}, {tolerance}")
+        worst = sorted(result.tensors, key=_difference, reverse=True)
+        chosen = {tensor.name for tensor in (result.tensors if verbose else worst[:_SHOWN])}
+        for tensor in result.tensors:
+            if tensor.name in chosen:
+                gap = "not finite" if tensor.difference is None else f"{tensor.difference:.6%}"
+                first = " first" if tensor.name == result.first else ""
+                mark = "" if tensor.agrees else f"  <-{first}"
+                yield f"{gap:>12}  {tensor.operator:<12} {shorten(tensor.name, _WIDE)}{mark}"
         left = len(result.tensors) - len(chosen)
-        lines += [f"{'':>12}  {left} more with smaller differences; -v shows all"] if left else []
-    return "\n".join(lines) + "\n"
+        if left:
+            yield f"{'':>12}  {left} more with smaller differences; -v shows all"
 
 
-def _gap(difference: float | None) -> float:
-    return float("inf") if difference is None else difference
+def _difference(tensor: ComparedTensor) -> float:
+    return math.inf if tensor.difference is None else tensor.difference

@@ -107,14 +107,14 @@ def budget_lines(planned: PlannedFile) -> Iterator[str]:
         yield _tcm_budget_line(planned.tcm_budget, planned.tcm, by)
 
 
-def _tcm_budget_line(asked: TcmVerdict, documented: TcmVerdict | None, by: str) -> str:
-    need, have = asked.need, asked.limit.value
-    crowded = too_many(asked.buffers, asked.max_buffers.value) if asked.is_crowded else ""
-    if asked.missing:
+def _tcm_budget_line(verdict: TcmVerdict, documented: TcmVerdict | None, by: str) -> str:
+    need, have = verdict.need, verdict.limit.value
+    crowded = too_many(verdict.buffers, verdict.max_buffers.value) if verdict.is_crowded else ""
+    if verdict.missing:
         also = f"; {crowded}" if crowded else ""
         return (
             f"does not fit{by}: constants and IO need {_bytes(need)} of TCM, "
-            f"{asked.missing:,} more than {have:,}{also}"
+            f"{verdict.missing:,} more than {have:,}{also}"
         )
     if crowded:
         return f"does not fit: {crowded}"
@@ -176,7 +176,7 @@ def _pools(planned: PlannedFile) -> Iterator[str]:
         return
     held = {pool: sum(b.pool is pool for b in plan.buffers) for pool in Pool}
     inside = plan.options.io is Io.INSIDE
-    what = {
+    holds = {
         Pool.SCRATCH: f"{counted(held[Pool.SCRATCH], 'buffer')} in turn"
         + (", IO among them" if inside else ""),
         Pool.PERSISTENT: counted(held[Pool.PERSISTENT], "state"),
@@ -187,7 +187,7 @@ def _pools(planned: PlannedFile) -> Iterator[str]:
     }
     yield f"{'pool':<11}{'bytes':>15}{'size':>13}   holds"
     for pool, size in planned.result.pools.items():
-        yield f"{pool:<11}{size:>15,}{format_size(size):>13}   {what[Pool(pool)]}"
+        yield f"{pool:<11}{size:>15,}{format_size(size):>13}   {holds[Pool(pool)]}"
 
 
 def _budgets(planned: PlannedFile) -> Iterator[str]:
@@ -227,20 +227,20 @@ def _share(part: int, whole: int) -> str:
 
 
 def _reorder(planned: PlannedFile) -> Iterator[str]:
-    found = planned.plan.reordered
-    if found is None or found.skipped is not None:
+    reordered = planned.plan.reordered
+    if reordered is None or reordered.skipped is not None:
         return
-    proof = ", proven minimal for any order" if found.proven else ""
-    if found.after < found.before:
-        gain = 100 * (found.before - found.after) / found.before
+    proof = ", proven minimal for any order" if reordered.proven else ""
+    if reordered.after < reordered.before:
+        gain = 100 * (reordered.before - reordered.after) / reordered.before
         yield (
-            f"reordering ops lowers the live scratch at the peak from {found.before:,} to "
-            f"{_bytes(found.after)} "
+            f"reordering ops lowers the live scratch at the peak from {reordered.before:,} to "
+            f"{_bytes(reordered.after)} "
             f"({gain:.1f} % less{proof})"
         )
     else:
         yield (
-            f"reordering ops does not lower the {_bytes(found.before)} of live scratch at the "
+            f"reordering ops does not lower the {_bytes(reordered.before)} of live scratch at the "
             f"peak{proof}"
         )
 
@@ -431,30 +431,30 @@ def verdict_on_all(rows: Sequence[Row]) -> str:
     """Return a one-line verdict on all files: which meet their budgets, which were not planned."""
     planned = [row for row in rows if isinstance(row, PlanResult)]
     refused = len(rows) - len(planned)
-    asked = [row for row in planned if row.has_verdict]
+    judged = [row for row in planned if row.has_verdict]
     parts = []
-    if asked:
-        count = {answer: sum(row.fits is answer for row in asked) for answer in ANSWERS}
-        if count[True] == len(asked):
+    if judged:
+        count = {answer: sum(row.fits is answer for row in judged) for answer in ANSWERS}
+        if count[True] == len(judged):
             whole = "all" if not refused else "the other"
-            parts.append(f"fits: {whole} {len(asked)}" if len(rows) > 1 else "fits")
+            parts.append(f"fits: {whole} {len(judged)}" if len(rows) > 1 else "fits")
         elif count[False]:
-            final = not all(map(_is_only_bound, (row for row in asked if row.fits is False)))
+            final = not all(map(_is_only_bound, (row for row in judged if row.fits is False)))
             words = ANSWERS[False] if final else _NOT_FOUND
-            parts.append(f"{words}: {_some(asked, answer=False)}")
+            parts.append(f"{words}: {_some(judged, answer=False)}")
         if count[None]:
-            parts.append(f"cannot tell: {_some(asked, answer=None)}")
+            parts.append(f"cannot tell: {_some(judged, answer=None)}")
     else:
         parts.append(f"{counted(len(planned), 'file')} planned")
     # Files that were not planned come first: without them there is no verdict on all files.
     return ", ".join([f"{refused} of {len(rows)} not planned"] * bool(refused) + parts)
 
 
-def _some(asked: Sequence[PlanResult], answer: bool | None) -> str:
+def _some(judged: Sequence[PlanResult], answer: bool | None) -> str:
     """Return how many files have this verdict, and the first of their names."""
-    names = [shorten(row.input, 40) for row in asked if row.fits is answer]
+    names = [shorten(row.input, 40) for row in judged if row.fits is answer]
     more = ", …" if len(names) > _NAMED else ""
-    return f"{len(names)} of {len(asked)} ({', '.join(names[:_NAMED])}{more})"
+    return f"{len(names)} of {len(judged)} ({', '.join(names[:_NAMED])}{more})"
 
 
 def _table(rows: Sequence[Row]) -> Iterator[str]:
@@ -468,15 +468,15 @@ def _table(rows: Sequence[Row]) -> Iterator[str]:
 
 def crowded_lines(rows: Sequence[Row]) -> Iterator[str]:
     """Yield notes on files with too many TCM allocations, or with plans for certain values only."""
-    said = [
+    notes = [
         f"{shorten(row.input, 200)}: {line}"
         for row in rows
         if isinstance(row, PlanResult)
         for line in (*row.holds_for, *allocation_lines(row))
     ]
-    yield from said[:_NAMED]
-    if len(said) > _NAMED:
-        yield f"… and {counted(len(said) - _NAMED, 'more file')}"
+    yield from notes[:_NAMED]
+    if len(notes) > _NAMED:
+        yield f"… and {counted(len(notes) - _NAMED, 'more file')}"
 
 
 def _cells(row: Row) -> tuple[str, ...]:

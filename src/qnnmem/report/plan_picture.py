@@ -166,8 +166,8 @@ def draw(plan: PlanMap, title: str) -> PlanPicture:
     frame = frame_of(plan)
     height = round(frame.floor["scratch"]) + 84 + 22 * _rows(plan)
     parts = (_heading(plan, title), _grid(frame), _boxes(plan, frame), _mark(plan, frame))
-    every = (*parts, _axes(frame, _STEPS), _legend(plan, frame))
-    return PlanPicture(_WIDTH, height, title, tuple(shape for part in every for shape in part))
+    all_parts = (*parts, _axes(frame, _STEPS), _legend(plan, frame))
+    return PlanPicture(_WIDTH, height, title, tuple(shape for part in all_parts for shape in part))
 
 
 def draw_named(plan: PlanMap, title: str, facts: str, axis: str) -> PlanPicture:
@@ -274,8 +274,8 @@ def _axes(frame: MapFrame, words: str) -> Iterator[Shape]:
         top, floor = frame.y(pool, size), frame.y(pool, 0)
         yield DrawnLine("line", _LEFT, top, _LEFT, floor)
         yield DrawnLine("line", _LEFT, floor, _WIDTH - _RIGHT, floor)
-    every = max(1, (frame.end - frame.begin) // 10)
-    for step in range(frame.begin + 1 if frame.begin == -1 else frame.begin, frame.end, every):
+    interval = max(1, (frame.end - frame.begin) // 10)
+    for step in range(frame.begin + 1 if frame.begin == -1 else frame.begin, frame.end, interval):
         yield DrawnText(frame.x(step + 0.5), bottom + 18, str(step), "faint", "middle")
     yield DrawnText(
         (_LEFT + _WIDTH - _RIGHT) / 2,
@@ -385,11 +385,11 @@ def _png_box(pen: Any, box: DrawnBox) -> None:
 
 
 def _dashed(pen: Any, left: int, top: int, right: int, bottom: int) -> None:
-    dash, every = _DASH * _SCALE, (_DASH + _PAUSE) * _SCALE
-    for x in range(left, right, every):
+    dash, period = _DASH * _SCALE, (_DASH + _PAUSE) * _SCALE
+    for x in range(left, right, period):
         for y in (top, bottom):
             pen.line([x, y, min(x + dash, right), y], _PNG_MARK, 2 * _SCALE)
-    for y in range(top, bottom, every):
+    for y in range(top, bottom, period):
         for x in (left, right):
             pen.line([x, y, x, min(y + dash, bottom)], _PNG_MARK, 2 * _SCALE)
 
@@ -455,7 +455,7 @@ def percent(part: int, whole: int) -> str:
 
 def letter_map(plan: PlanMap) -> Iterator[str]:
     """Yield the map of scratch drawn with letters; yield nothing if there are too many buffers."""
-    scratch = [one for one in plan.buffers if one.pool == "scratch"]
+    scratch = [buffer for buffer in plan.buffers if buffer.pool == "scratch"]
     if len(scratch) <= _LARGEST_MAP:
         yield from draw_map(scratch, plan.scratch_bytes, _letters(plan))
 

@@ -13,12 +13,11 @@ from qnnmem.lpai.net_run.files import sanitized
 from qnnmem.lpai.preparation import Prepared, all_notes
 from qnnmem.lpai.tcm import BinaryTcm
 from qnnmem.planner import Io, MemoryPlan
-from qnnmem.report.table import size_column
+from qnnmem.report.table import size_column, size_words
 from qnnmem.report.tcm import fatal_lines, shared_pools, together, verdict_words
 from qnnmem.results.plan import TcmAnswer
 from qnnmem.results.prepared import QuantizedGraph, TriedWidths, percent
 from qnnmem.text import counted, shorten
-from qnnmem.units import format_size
 
 _WIDE = 400
 
@@ -28,8 +27,7 @@ def render_text(
 ) -> str:
     """Render the whole result; names from files are made printable."""
     context = prepared.context
-    count = len(context.graphs)
-    graphs = f"{count} graph{'' if count == 1 else 's'}"
+    graphs = counted(len(context.graphs), "graph")
     assumed = (plan.model.assumed for plan in prepared.plans)
     alone = [None if verdict is None else verdict.answer for verdict in tcm.graphs]
     fatal = [line for answer in alone for line in fatal_lines(answer)]
@@ -39,7 +37,7 @@ def render_text(
         *(join_words(words, flag_word) for words in assumed if words),
         *(shorten(line, _WIDE) for plan in prepared.plans for line in plan.model.holds_for),
         f"prepared {shorten(path, _WIDE)}: {graphs} for LPAI {context.hw_version}, "
-        f"{counted(size, 'byte')} ({format_size(size)})",
+        f"{size_words(size)}",
     ]
     floats = sum(graph.float_ops for graph in context.graphs)
     if floats:
@@ -53,7 +51,7 @@ def render_text(
         sizes = [(graph.scratch_bytes, graph.persistent_bytes) for graph in context.graphs]
         lines += ["", f"{shared[0]} in one run", _tcm(shared[1]), *shared_pools(sizes)]
     lines += [f"note: {shorten(note, _WIDE)}" for note in all_notes(prepared, notes)]
-    lines += ["", *(f"{what:<12} {command}" for what, command in next_commands(context, path))]
+    lines += ["", *(f"{step:<12} {command}" for step, command in next_commands(context, path))]
     return "\n".join(lines) + "\n"
 
 
@@ -80,10 +78,10 @@ def _cures(error: QuantizedGraph) -> str:
     return "; ".join(parts)
 
 
-def _widths(given: QuantizedGraph, tried: TriedWidths) -> str:
+def _widths(error: QuantizedGraph, tried: TriedWidths) -> str:
     """Return the options for the bit widths of a successful try."""
-    bits = f"--quantize int{tried.bits}" if tried.bits != given.bits else ""
-    weights = f"--weight-bits {tried.weight_bits}" if tried.weight_bits != given.weight_bits else ""
+    bits = f"--quantize int{tried.bits}" if tried.bits != error.bits else ""
+    weights = f"--weight-bits {tried.weight_bits}" if tried.weight_bits != error.weight_bits else ""
     return f"{bits} {weights}".strip()
 
 

@@ -5,17 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from qnnmem.qnn.codes import code_name
+from qnnmem.report.table import as_text
 from qnnmem.results.provoked import ProvokedResult
 from qnnmem.text import shorten
 from qnnmem.units import format_size
 
 _WIDE = 300
 _LINES = 12
-
-
-def render_text(record: ProvokedResult) -> str:
-    """Render the whole report; the library's text is made printable."""
-    return "\n".join([verdict(record), *_facts(record), *_said(record)]) + "\n"
 
 
 def verdict(record: ProvokedResult) -> str:
@@ -32,17 +28,17 @@ def verdict(record: ProvokedResult) -> str:
     return f"the library failed to {record.stage}{code}, but not with {kind}: {why}"
 
 
-def _facts(record: ProvokedResult) -> Iterator[str]:
+@as_text
+def render_text(record: ProvokedResult) -> Iterator[str]:
+    """Render the whole report; the library's text is made printable."""
+    yield verdict(record)
     yield f"why: {shorten(record.sentence, 2 * _WIDE)}"
     for attempt in record.attempts:
         code = "" if attempt.code is None else f", code {attempt.code}"
         yield f"tried: {shorten(attempt.what, _WIDE)}: {attempt.outcome}{code}"
     peak = "" if record.peak_rss is None else f", {format_size(record.peak_rss)} of host memory"
-    made = record.library_version or "unknown version"
-    yield f"library: {record.library}, QAIRT {shorten(made)}; {record.seconds:.1f} s{peak}"
-
-
-def _said(record: ProvokedResult) -> Iterator[str]:
+    version = record.library_version or "unknown version"
+    yield f"library: {record.library}, QAIRT {shorten(version)}; {record.seconds:.1f} s{peak}"
     if record.lines:
         yield "log of the library:"
         yield from (f"  {shorten(line, _WIDE)}" for line in record.lines[:_LINES])

@@ -10,7 +10,7 @@ from qnnmem.flags import with_flags
 from qnnmem.htp.worker import signal_name
 from qnnmem.provenance import Sourced
 from qnnmem.report.shell import file_word, next_line, output_words
-from qnnmem.report.table import Column, text_table
+from qnnmem.report.table import Column, text_table, thousands
 from qnnmem.results.qmem import CopyTime, MisuseAnswer, QmemResult, QmemRow, QmemRun, RanRow
 from qnnmem.text import shorten
 
@@ -24,13 +24,12 @@ _ROWS = (
     Column("", "<"),
 )
 
-# options of this run that a given verb also accepts
-Given = Callable[[str], Sequence[str]]
+OptionsFor = Callable[[str], Sequence[str]]
 
 
 def render_text(
     result: QmemResult,
-    given: Given = lambda _verb: (),
+    options_for: OptionsFor = lambda _verb: (),
     *,
     no_run: Words = "",
     verbose: bool = False,
@@ -44,7 +43,7 @@ def render_text(
     blocks += [_sizes(result)] if verbose else []
     blocks += [_run(result.run), _misuses(result, verbose=verbose), _flags(result)]
     blocks += [(f"trap: {trap}" for trap in result.traps)] if verbose else []
-    blocks += [_next(result, given, no_run)]
+    blocks += [_next(result, options_for, no_run)]
     return "\n\n".join(text for text in map("\n".join, blocks) if text) + "\n"
 
 
@@ -56,11 +55,8 @@ def verdict(result: QmemResult) -> str:
 def _head(qmem: QmemResult) -> Iterator[str]:
     name = shorten(qmem.file, _WIDE)
     if qmem.run is not None:
-        proven = (
-            ("all four combinations give the same results")
-            if qmem.run.agrees
-            else "the four combinations DIFFER"
-        )
+        same = "all four combinations give the same results"
+        proven = same if qmem.run.agrees else "the four combinations DIFFER"
         where = "IO layer emulated, results by the real library"
         yield f"{where}: {proven}; costs on a device are not shown"
     yield from [qmem.missing] if qmem.missing else []
@@ -83,7 +79,7 @@ def _table(qmem: QmemResult) -> Iterator[str]:
 def _cells(row: QmemRow, best: bool) -> Sequence[str]:
     left = "not known" if row.process_domain_left is None else f"{row.process_domain_left.value:,}"
     reserved = row.reserved_at_load.value, row.reserved_at_first_inference.value
-    sizes = (f"{size:,}" for size in (*reserved, row.copied))
+    sizes = map(thousands, (*reserved, row.copied))
     return row.prepared.value, row.executed.value, *sizes, left, "best" if best else ""
 
 
@@ -117,16 +113,12 @@ def _origin(part: Sourced | CopyTime) -> str:
 def _run(run: QmemRun | None) -> Iterator[str]:
     if run is None:
         return
-    verdict = (
-        ("the same results, bit for bit, in all four combinations")
-        if run.agrees
-        else "results DIFFER between the combinations"
-    )
+    same = "the same results, bit for bit, in all four combinations"
+    verdict = same if run.agrees else "results DIFFER between the combinations"
     yield f"executed: results by {run.library}, {verdict}; IO layer emulated"
     if run.binaries == 1:
-        yield ("all combinations use one binary, because the x86 library ignores the prepared mode")
-    for row in run.rows:
-        yield _ran(row)
+        yield "all combinations use one binary, because the x86 library ignores the prepared mode"
+    yield from map(_ran, run.rows)
     yield from _times([row.seconds for row in run.rows if len(row.seconds) > 1])
 
 
@@ -148,7 +140,7 @@ def _times(rows: Sequence[Sequence[float]]) -> Iterator[str]:
 
 
 def _span(seconds: Sequence[float]) -> str:
-    low, high = (duration(int(one(seconds) * 1e9)) for one in (min, max))
+    low, high = (duration(int(bound * 1e9)) for bound in (min(seconds), max(seconds)))
     return low if low == high else f"{low} to {high}"
 
 
@@ -164,15 +156,15 @@ def _ran(row: RanRow) -> str:
 def _misuses(result: QmemResult, *, verbose: bool) -> Iterator[str]:
     if not result.misuses:
         return
-    asked = any(row.library is not None for row in result.misuses)
-    where = "the library for x86" if asked else "the library, which is not installed here"
+    tried = any(row.library is not None for row in result.misuses)
+    where = "the library for x86" if tried else "the library, which is not installed here"
     yield f"{len(result.misuses)} mistakes, with the answers of the contract and of {where}:"
     for row in result.misuses:
         contract = f"{row.code}" if row.code else "reported"
         yield f"  {row.what:<62}{row.rule:<5}{contract:<10}{_answer(row)}".rstrip()
         if verbose:
             yield f"      {shorten(row.sentence, _WIDE)}; {row.cure}"
-    if asked:
+    if tried:
         yield (
             "note: the x86 library answers 1000 because it registers no memory; the "
             "contract's codes are qnnmem's"
@@ -193,14 +185,14 @@ def _answer(row: MisuseAnswer) -> str:
 
 def _flags(result: QmemResult) -> Iterator[str]:
     yield "to use memhandle:"
-    yield from (f"  {one.tool:<29}{one.step:<9}{one.text}" for one in result.flags)
+    yield from (f"  {flag.tool:<29}{flag.step:<9}{flag.text}" for flag in result.flags)
 
 
-def _next(result: QmemResult, given: Given, no_run: Words) -> Iterator[str]:
+def _next(result: QmemResult, options_for: OptionsFor, no_run: Words) -> Iterator[str]:
     soc = result.soc or "SM8650"
 
     def words(verb: str) -> list[str]:
-        return ["qnnmem", verb, file_word(result.file), *given(verb)]
+        return ["qnnmem", verb, file_word(result.file), *options_for(verb)]
 
     if result.compiled:
         how = ("--backend=htp", f"--soc={soc}", "--io-mem-type=memhandle")

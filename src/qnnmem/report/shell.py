@@ -31,9 +31,9 @@ def file_word(name: str) -> str:
 
 def output_words(name: str) -> tuple[str, str]:
     """Return `-o` and a file name that does not exist yet, for a suggested command."""
-    given = Path(name)
-    numbered = (f"{given.stem}-{number}{given.suffix}" for number in count(2))
-    names = chain((given,), map(given.with_name, numbered))
+    wanted = Path(name)
+    numbered = (f"{wanted.stem}-{number}{wanted.suffix}" for number in count(2))
+    names = chain((wanted,), map(wanted.with_name, numbered))
     return "-o", file_word(str(next(path for path in names if not os.path.lexists(path))))
 
 
@@ -50,12 +50,12 @@ def next_line(why: str, words: Sequence[str], *added: str) -> str:
 
 def command_line(words: Iterable[str]) -> str:
     """Join words such as `--option=value` into a command line; empty if it is too long."""
-    line = shell_line(part for word in words for part in _parts(word))
+    line = shell_line(part for word in words for part in option_and_value(word))
     return line if len(line) <= LONGEST else ""
 
 
-def _parts(word: str) -> Sequence[str]:
-    """Split an option and its value into two words, unless the value starts with a dash."""
+def option_and_value(word: str) -> Sequence[str]:
+    """Split `--option=value` into two words, unless the value starts with a dash."""
     option, _, value = word.partition("=")
     if not option.startswith("--") or not value or value.startswith("-"):
         return (word,)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from qnnmem.errors import Words
 from qnnmem.flags import with_flags
 from qnnmem.htp.sweep import Largest, SweepRow, show
-from qnnmem.report.table import Column, text_table
+from qnnmem.report.table import Column, text_table, thousands
 from qnnmem.text import shorten
 
 _REASONS = 5
@@ -42,7 +42,9 @@ def render_text(
     """
     first = verdict(rows, largest, soc)
     first = f"interrupted; so far, {first}" if interrupted else first
-    ways = [f"{shorten(one.name)}: {_way(one)}" for one in largest if one.value is not None]
+    ways = [
+        f"{shorten(answer.name)}: {_way(answer)}" for answer in largest if answer.value is not None
+    ]
     lines = [first, shorten(file, 200), *dict.fromkeys(ways), "", *_table(rows, verbose)]
     reasons = [*_reasons(rows, say)]
     lines += ["", *reasons] if reasons else []
@@ -52,7 +54,7 @@ def render_text(
 def verdict(rows: Sequence[SweepRow], largest: Sequence[Largest], soc: str) -> str:
     """Return the verdict in one line, or in one line for each searched setting."""
     if largest:
-        return "\n".join(_largest(one, soc) for one in largest)
+        return "\n".join(_largest(answer, soc) for answer in largest)
     count = sum(row.result.state == "fits" for row in rows)
     kept = sum(row.from_cache for row in rows)
     failed = sum(row.result.state == "failed" for row in rows)
@@ -61,32 +63,30 @@ def verdict(rows: Sequence[SweepRow], largest: Sequence[Largest], soc: str) -> s
     return words + (f"; {kept} from the cache" if kept else "")
 
 
-def _largest(one: Largest, soc: str) -> str:
-    rest = f" with {shorten(show(one.point))}" if one.point else ""
-    name = shorten(one.name)
-    if one.value is None:
-        no = f"no {name} {_MEETS[one.until]} {soc}{rest}"
-        return f"{no}: {shorten(with_flags(one.next_reason), _LONGEST)}"
-    words = f"largest {name} that {_MEETS[one.until]} {soc}{rest} is {one.value}"
-    if one.next_value is None:
-        return f"{words}, the largest value requested"
-    if one.is_open:
-        known = f"largest {name} so far that {_MEETS[one.until]} {soc}{rest} is {one.value}"
-        why = shorten(with_flags(one.next_reason), _LONGEST)
-        return f"{known}; {one.next_value} is undecided: {why}"
-    return f"{words}; {one.next_value} does not: {shorten(with_flags(one.next_reason), _LONGEST)}"
+def _largest(largest: Largest, soc: str) -> str:
+    rest = f" with {shorten(show(largest.point))}" if largest.point else ""
+    name, meets = shorten(largest.name), f"{_MEETS[largest.until]} {soc}{rest}"
+    why = shorten(with_flags(largest.next_reason), _LONGEST)
+    if largest.value is None:
+        return f"no {name} {meets}: {why}"
+    if largest.next_value is None:
+        return f"largest {name} that {meets} is {largest.value}, the largest value requested"
+    if largest.is_open:
+        known = f"largest {name} so far that {meets} is {largest.value}"
+        return f"{known}; {largest.next_value} is undecided: {why}"
+    return f"largest {name} that {meets} is {largest.value}; {largest.next_value} does not: {why}"
 
 
-def _way(one: Largest) -> str:
+def _way(largest: Largest) -> str:
     """Describe how the search found the largest value."""
-    if one.predicted is None:
+    if largest.predicted is None:
         return "found by doubling and halving, because the sizes for small values are unknown"
-    if one.is_open:
-        return f"{one.predicted} was predicted from small values and is not confirmed"
-    if one.predicted == one.value:
-        return f"{one.predicted} was predicted from small values and confirmed by compiling"
-    how = "by halving the gap" if one.halved else "by compiling near it"
-    return f"{one.predicted} was predicted from small values; {one.value} was found {how}"
+    if largest.is_open:
+        return f"{largest.predicted} was predicted from small values and is not confirmed"
+    if largest.predicted == largest.value:
+        return f"{largest.predicted} was predicted from small values and confirmed by compiling"
+    how = "by halving the gap" if largest.halved else "by compiling near it"
+    return f"{largest.predicted} was predicted from small values; {largest.value} was found {how}"
 
 
 def _table(rows: Sequence[SweepRow], verbose: bool) -> Iterator[str]:
@@ -100,25 +100,21 @@ def _table(rows: Sequence[SweepRow], verbose: bool) -> Iterator[str]:
 def _cells(row: SweepRow, verbose: bool) -> Iterator[str]:
     result = row.result
     yield _STATE[result.state]
-    yield from map(_number, (result.compile_need, result.pd_need, result.spill_fill))
+    yield from map(thousands, (result.compile_need, result.pd_need, result.spill_fill))
     if verbose:
-        yield from map(_number, (result.ddr_read, result.ddr_written))
+        yield from map(thousands, (result.ddr_read, result.ddr_written))
         yield "kept" if row.from_cache else f"{result.seconds:.1f}"
-
-
-def _number(value: int | None) -> str:
-    return "-" if value is None else f"{value:,}"
 
 
 def _reasons(rows: Sequence[SweepRow], say: Callable[[SweepRow], Words]) -> Iterator[str]:
     """Yield each reason once, with the settings that share it."""
-    found: dict[str, list[SweepRow]] = {}
+    by_reason: dict[str, list[SweepRow]] = {}
     for row in rows:
         if row.result.state != "fits":
-            found.setdefault(with_flags(row.result.reason), []).append(row)
-    for same in list(found.values())[:_REASONS]:
+            by_reason.setdefault(with_flags(row.result.reason), []).append(row)
+    for same in list(by_reason.values())[:_REASONS]:
         more = f" and {len(same) - 1} more" if len(same) > 1 else ""
         reason = shorten(with_flags(say(same[0])), _LONGEST)
         yield f"{shorten(show(same[0].point), 100)}{more}: {reason}"
-    if len(found) > _REASONS:
-        yield f"… and {len(found) - _REASONS:,} more reasons; --json lists all"
+    if len(by_reason) > _REASONS:
+        yield f"… and {len(by_reason) - _REASONS:,} more reasons; --json lists all"

@@ -1,4 +1,4 @@
-"""Text tables, Markdown tables, and escaping of text from files for Markdown.
+"""Text and Markdown tables, numbers as text, and escaping for Markdown.
 
 columns = (Column("pool", "<", 16), Column("before"), Column("after"))
 text_table(columns, [("scratch", "100", "90")])
@@ -8,18 +8,35 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from functools import wraps
+from typing import Literal, ParamSpec
 
 from qnnmem.text import counted, lazy_pattern, printable, shorten
 from qnnmem.units import format_size
 
+Arguments = ParamSpec("Arguments")
 _WIDE = 400  # columns of code
 # An underscore inside a word is not markup. A colon and www. matter only at the start of a link.
 _MARKS = lazy_pattern(r"([\\`*\[\]#~|$]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))")
 _ENTITIES = {"&": "&amp;", "<": "&lt;", ">": "&gt;", "@": "&#64;"}
 _PLAIN_CODE = lazy_pattern(r"[^`|\\<>&]+")
+
+
+def as_text(lines: Callable[Arguments, Iterable[str]]) -> Callable[Arguments, str]:
+    """Decorate a function that yields lines, so that it returns them as one text."""
+
+    @wraps(lines)
+    def text(*args: Arguments.args, **kwargs: Arguments.kwargs) -> str:
+        return "\n".join(lines(*args, **kwargs)) + "\n"
+
+    return text
+
+
+def thousands(value: int | None, unknown: str = "-") -> str:
+    """Return a number with thousands separators, or the word for an unknown number."""
+    return unknown if value is None else f"{value:,}"
 
 
 def size_words(size: int) -> str:
@@ -37,6 +54,7 @@ _LINE = 80  # columns of a table of files
 _NAME = 30  # columns for a file name if nothing is cut
 _SHORTEST = 12  # minimum columns for a file name
 ANSWERS = {True: "fits", False: "does not fit", None: "cannot tell"}
+FITS = {True: "yes", False: "no", None: "-"}  # cells of a column "fits"
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,12 +77,13 @@ def text_table(
     """Yield the lines of a text table, titles first; the cells are not escaped."""
     lines = [*([tuple(column.title for column in columns)] if has_head else []), *rows]
     widths = [
-        max([column.width, *(len(line[at]) for line in lines)]) for at, column in enumerate(columns)
+        max([column.width, *(len(line[index]) for line in lines)])
+        for index, column in enumerate(columns)
     ]
     for line in lines:
         cells = (
-            f"{'':{column.gap if at else 0}}{cell:{column.align}{width}}"
-            for at, (cell, column, width) in enumerate(zip(line, columns, widths, strict=True))
+            f"{'':{column.gap if index else 0}}{cell:{column.align}{width}}"
+            for index, (cell, column, width) in enumerate(zip(line, columns, widths, strict=True))
         )
         yield f"{indent}{''.join(cells)}".rstrip()
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from hashlib import sha256
 
 from qnnmem.planner.planned_file import PlannedFile
-from qnnmem.report.c_source import c_names, c_prefix, comment_text, plan_body
-from qnnmem.report.table import table_lines
+from qnnmem.report.c_source import c_names, c_prefix, comment_text, header, plan_body
+from qnnmem.report.table import as_text, table_lines, thousands
 from qnnmem.results.plan import too_many
 from qnnmem.results.result import TOOL
-from qnnmem.results.together import TogetherResult
+from qnnmem.results.together import ArrangedModel, TogetherResult
 from qnnmem.text import counted
 from qnnmem.units import format_size
 
@@ -18,79 +17,70 @@ _TITLES = ("model", "scratch", "from byte", "persistent", "from byte", "constant
 _ANSWERS = {True: "fits", False: "does not fit", None: "not found to fit"}
 
 
-def render_together(found: TogetherResult) -> str:
-    """Render the verdict, the assumptions, and a row for each model."""
-    return "\n".join(_lines(found)) + "\n"
-
-
-def verdict_lines(found: TogetherResult) -> Iterator[str]:
+def verdict_lines(result: TogetherResult) -> Iterator[str]:
     """Yield the budget verdicts, the assumptions, and an error about too many TCM allocations."""
-    for budget in found.budgets:
+    for budget in result.budgets:
         need, have = counted(budget.need_bytes, "byte"), f"{budget.have_bytes:,}"
-        yield (f"{_ANSWERS[budget.fits]}: {budget.pool} of all models takes {need}, budget {have}")
-    if found.tcm is not None and not found.plans:  # finished binaries have no plans
-        need, have = counted(found.tcm.need_bytes, "byte"), f"{found.tcm.limit_bytes:,}"
-        yield f"{_ANSWERS[found.fits]}: TCM takes {need} with binaries and IO, limit {have}"
-    if found.tcm is not None and found.tcm.is_crowded:
-        yield f"does not fit: {too_many(found.tcm.buffers, found.tcm.max_buffers)}"
+        yield f"{_ANSWERS[budget.fits]}: {budget.pool} of all models takes {need}, budget {have}"
+    if result.tcm is not None and not result.plans:  # finished binaries have no plans
+        need, have = counted(result.tcm.need_bytes, "byte"), f"{result.tcm.limit_bytes:,}"
+        yield f"{_ANSWERS[result.fits]}: TCM takes {need} with binaries and IO, limit {have}"
+    if result.tcm is not None and result.tcm.is_crowded:
+        yield f"does not fit: {too_many(result.tcm.buffers, result.tcm.max_buffers)}"
 
 
-def _lines(found: TogetherResult) -> Iterator[str]:
-    yield from verdict_lines(found)
-    size = counted(found.scratch_bytes, "byte")
+@as_text
+def render_together(result: TogetherResult) -> Iterator[str]:
+    """Render the verdict, the assumptions, and a row for each model."""
+    yield from verdict_lines(result)
+    scratch = f"{counted(result.scratch_bytes, 'byte')} ({format_size(result.scratch_bytes)})"
     yield (
-        f"{len(found.models)} models together: scratch {size} ({format_size(found.scratch_bytes)}),"
-        f" persistent {found.persistent_bytes:,}, constants {found.constant_bytes:,}"
+        f"{len(result.models)} models together: scratch {scratch}, persistent "
+        f"{result.persistent_bytes:,}, constants {result.constant_bytes:,}"
     )
-    yield found.assumed
-    if found.scratch_bytes == found.lower_bound_bytes:
-        busiest = " + ".join(found.busiest)
-        yield (f"{busiest} determines the scratch size: no arrangement of these plans takes less")
+    yield result.assumed
+    if result.scratch_bytes == result.lower_bound_bytes:
+        busiest = " + ".join(result.busiest)
+        yield f"{busiest} determines the scratch size: no arrangement of these plans takes less"
     else:
-        bound = counted(found.lower_bound_bytes, "byte")
+        bound = counted(result.lower_bound_bytes, "byte")
         yield f"no smaller arrangement was found; the proven lower bound is {bound}"
-    if found.tcm is not None:
-        tcm = found.tcm
+    if result.tcm is not None:
+        tcm = result.tcm
         word = "fits" if tcm.fits else "does not fit"
-        held = "one binary" if found.plans else "binaries"
+        held = "one binary" if result.plans else "binaries"
         yield (
             f"TCM (for {held} and IO): {word}, {tcm.need_bytes:,} of "
             f"{counted(tcm.limit_bytes, 'byte')}, {tcm.buffers} of {tcm.max_buffers} allocations"
         )
     yield ""
-    rows = [
-        (
-            model.name,
-            *(f"{one:,}" for one in (model.scratch_bytes, model.scratch_offset)),
-            *(f"{one:,}" for one in (model.persistent_bytes, model.persistent_offset)),
-            f"{model.constant_bytes:,}",
-        )
-        for model in found.models
-    ]
+    rows = [(model.name, *map(thousands, _sizes(model))) for model in result.models]
     yield from table_lines(_TITLES, rows)
 
 
-def render_together_c(found: TogetherResult, planned: Sequence[PlannedFile]) -> str:
-    """Render one C header: the shared pools, each model's start, and each model's offsets."""
-    prefixes = c_names((c_prefix(model.name) for model in found.models), 20)
-    pools = ("SCRATCH", found.scratch_bytes), ("PERSISTENT", found.persistent_bytes)
-    lines = [f"#define TOGETHER_ALIGN_BYTES {found.align_bytes}U"]
-    lines += [f"#define TOGETHER_{pool}_BYTES {size}ULL" for pool, size in pools]
-    for model, prefix in zip(found.models, prefixes, strict=True):
-        lines.append(f"#define TOGETHER_{prefix}_SCRATCH_AT {model.scratch_offset}ULL")
-        lines.append(f"#define TOGETHER_{prefix}_PERSISTENT_AT {model.persistent_offset}ULL")
+def _sizes(model: ArrangedModel) -> tuple[int, ...]:
+    scratch = model.scratch_bytes, model.scratch_offset
+    return *scratch, model.persistent_bytes, model.persistent_offset, model.constant_bytes
+
+
+def render_together_c(result: TogetherResult, planned: Sequence[PlannedFile]) -> str:
+    """Render one C header with the shared pools, and each model's start and offsets."""
+    prefixes = c_names((c_prefix(model.name) for model in result.models), 20)
+    pools = ("SCRATCH", result.scratch_bytes), ("PERSISTENT", result.persistent_bytes)
+    body = [f"#define TOGETHER_ALIGN_BYTES {result.align_bytes}U"]
+    body += [f"#define TOGETHER_{pool}_BYTES {size}ULL" for pool, size in pools]
+    for model, prefix in zip(result.models, prefixes, strict=True):
+        body.append(f"#define TOGETHER_{prefix}_SCRATCH_AT {model.scratch_offset}ULL")
+        body.append(f"#define TOGETHER_{prefix}_PERSISTENT_AT {model.persistent_offset}ULL")
     for file, prefix in zip(planned, prefixes, strict=True):
-        lines += ["", f"/* {comment_text(file.input)} */", *plan_body(file, prefix)]
-    body = "\n".join(lines)
-    guard = f"QNNMEM_TOGETHER_{sha256(body.encode()).hexdigest()[:8].upper()}_H"
+        body += ["", f"/* {comment_text(file.input)} */", *plan_body(file, prefix)]
     about = [
-        f"/* Memory plan of {counted(len(found.models), 'model')} together",
+        f"/* Memory plan of {counted(len(result.models), 'model')} together",
         f" * Generated by {comment_text(TOOL)}. Do not edit.",
         " *",
-        f" * {comment_text(found.assumed)}",
+        f" * {comment_text(result.assumed)}",
         " *",
         " * A model's offsets are from its own start in a pool, TOGETHER_..._AT.",
         " */",
     ]
-    opening = [*about, f"#ifndef {guard}", f"#define {guard}", "", "#include <stdint.h>"]
-    return "\n".join([*opening, "", body, "", f"#endif /* {guard} */"]) + "\n"
+    return header(about, "TOGETHER", body)

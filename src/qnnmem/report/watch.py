@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import TypeVar
 
 from qnnmem.programs.ledger import listed
 from qnnmem.programs.stacks import own_stack
@@ -16,6 +17,8 @@ from qnnmem.results.programs import (
     FailedRun,
     LiveHandle,
     LostSession,
+    MadeHandle,
+    MixedIo,
     Stack,
     WatchResult,
     thinned,
@@ -23,6 +26,7 @@ from qnnmem.results.programs import (
 from qnnmem.text import counted, printable, shorten
 from qnnmem.units import format_size
 
+Row = TypeVar("Row")
 _WIDE = 300
 _FRAMES = 6  # stack frames in the text
 _ROWS = 20  # rows of a list in the text
@@ -71,44 +75,55 @@ def _lines(report: WatchResult) -> Iterator[str]:
     yield from _left(
         "contexts that were alive when their backend was freed", report.freed_after_backend
     )
-    yield from _lost(report.lost)
-    yield from _failures(report)
-    yield from _mixed(report)
-    yield from _made(report)
+    yield from _listed("continued without QNN", report.lost, _lost)
+    unexpected_first = sorted(report.failed_calls, key=lambda call: not call.finding)
+    yield from _listed("failed calls", unexpected_first, _failure)
+    yield from _listed("graphs not executed the way they were prepared", report.mixed_io, _mixed_io)
+    yield from _listed("made", report.made, _made)
     yield from _timeline(report)
     yield from _functions(report)
     if not report.has_lines:
         yield "note: addr2line (binutils) is not installed, so places are functions and offsets"
 
 
-def _left(title: str, things: tuple[LiveHandle, ...]) -> Iterator[str]:
-    if not things:
+def _listed(
+    title: str, rows: Sequence[Row], lines: Callable[[Row], Iterator[str]]
+) -> Iterator[str]:
+    """Yield a title and the lines of each row; nothing without rows."""
+    if not rows:
         return
-    yield ""
-    yield f"{title}:"
-    groups = by_session(things)
-    for (name, place), handles in tuple(groups.items())[:_ROWS]:
-        yield shorten(f"  {amounts(handles)}{_of(name, place)}", _WIDE)
-        makers = ", ".join(dict.fromkeys(one.made_by for one in handles))
-        yield shorten(f"    made by  {makers}", _WIDE)
-        yield from _stack(handles[0].stack)
-    if len(groups) > _ROWS:
-        yield f"  and {sum(map(len, tuple(groups.values())[_ROWS:])):,} more"
+    yield from ("", f"{title}:")
+    for row in rows[:_ROWS]:
+        yield from lines(row)
+    if len(rows) > _ROWS:
+        yield f"  and {len(rows) - _ROWS:,} more"
 
 
-def by_session(things: Sequence[LiveHandle]) -> dict[tuple[str, str], list[LiveHandle]]:
+def _left(title: str, handles: Sequence[LiveHandle]) -> Iterator[str]:
+    return _listed(title, list(by_session(handles).values()), _left_by_session)
+
+
+def _left_by_session(handles: Sequence[LiveHandle]) -> Iterator[str]:
+    first = handles[0]
+    yield shorten(f"  {amounts(handles)}{_of(first.name, first.place)}", _WIDE)
+    makers = ", ".join(dict.fromkeys(handle.made_by for handle in handles))
+    yield shorten(f"    made by  {makers}", _WIDE)
+    yield from _stack(first.stack)
+
+
+def by_session(handles: Sequence[LiveHandle]) -> dict[tuple[str, str], list[LiveHandle]]:
     """Group live objects by name and place of creation."""
     groups: dict[tuple[str, str], list[LiveHandle]] = {}
-    for one in things:
-        groups.setdefault((one.name, one.place), []).append(one)
+    for handle in handles:
+        groups.setdefault((handle.name, handle.place), []).append(handle)
     return groups
 
 
 def amounts(handles: Sequence[LiveHandle]) -> str:
     """Return how many objects of each kind there are, with their known sizes."""
-    counts, sizes = Counter(one.kind for one in handles), Counter[str]()
-    for one in handles:
-        sizes[one.kind] += one.bytes
+    counts, sizes = Counter(handle.kind for handle in handles), Counter[str]()
+    for handle in handles:
+        sizes[handle.kind] += handle.bytes
     return ", ".join(
         amount(kind, number) + (f" ({format_size(sizes[kind])})" if sizes[kind] else "")
         for kind, number in counts.items()
@@ -119,89 +134,59 @@ def _of(name: str, place: str) -> str:
     return f"{f' of {shorten(name, 100)!r}' if name else ''}{f' at {place}' if place else ''}"
 
 
-def _lost(lost: tuple[LostSession, ...]) -> Iterator[str]:
-    if not lost:
-        return
-    yield ""
-    yield "continued without QNN:"
-    for one in lost[:_ROWS]:
-        yield shorten(f"  session{_of(one.name or ', '.join(one.graphs), one.place)}", _WIDE)
-        yield f"    call     {lost_call(one)}"
-        yield f"    cost     {lost_cost(one)}"
-        yield from _stack(one.stack)
-    if len(lost) > _ROWS:
-        yield f"  and {len(lost) - _ROWS:,} more"
+def _lost(session: LostSession) -> Iterator[str]:
+    name = session.name or ", ".join(session.graphs)
+    yield shorten(f"  session{_of(name, session.place)}", _WIDE)
+    yield f"    call     {lost_call(session)}"
+    yield f"    cost     {lost_cost(session)}"
+    yield from _stack(session.stack)
 
 
-def lost_call(one: LostSession) -> str:
+def lost_call(session: LostSession) -> str:
     """Return the failed call that made a session run without QNN."""
-    if not one.function:
+    if not session.function:
         return "no call failed: ONNX Runtime gave no node to QNN"
-    how = " on purpose" if one.injected else ""
-    return f"{shorten(one.function)} answered {one.code} {one.code_name}{how}"
+    how = " on purpose" if session.injected else ""
+    return f"{shorten(session.function)} answered {session.code} {session.code_name}{how}"
 
 
-def lost_cost(one: LostSession) -> str:
+def lost_cost(session: LostSession) -> str:
     """Describe what it costs to continue without QNN: lost executions and wasted time."""
-    before = f"{counted(one.executions, 'execution')} before, none" if one.executions else "none"
-    after = f"{before} in the {one.after_ns / 1e9:,.1f} s that the program continued"
-    in_vain = "" if one.executions else f"; {one.spent_ns / 1e6:,.1f} ms in QNN calls before that"
-    return f"executions by QNN: {after}{in_vain}"
+    after = f"in the {session.after_ns / 1e9:,.1f} s that the program continued"
+    if session.executions:
+        before = counted(session.executions, "execution")
+        return f"executions by QNN: {before} before, none {after}"
+    wasted = f"{session.spent_ns / 1e6:,.1f} ms in QNN calls before that"
+    return f"executions by QNN: none {after}; {wasted}"
 
 
-def _mixed(report: WatchResult) -> Iterator[str]:
-    if not report.mixed_io:
-        return
-    yield ""
-    yield "graphs not executed the way they were prepared:"
-    for one in report.mixed_io[:_ROWS]:
-        where = f" at {one.place}" if one.place else ""
-        yield shorten(f"  {one.sentence}{where}", 2 * _WIDE)
-    if len(report.mixed_io) > _ROWS:
-        yield f"  and {len(report.mixed_io) - _ROWS:,} more"
+def _mixed_io(graph: MixedIo) -> Iterator[str]:
+    where = f" at {graph.place}" if graph.place else ""
+    yield shorten(f"  {graph.sentence}{where}", 2 * _WIDE)
 
 
-def _made(report: WatchResult) -> Iterator[str]:
-    if not report.made:
-        return
-    yield ""
-    yield "made:"
-    for one in report.made[:_ROWS]:
-        size = f", {format_size(one.bytes)}" if one.bytes else ""
-        often = f", {one.count:,} times" if one.count > 1 else ""
-        yield shorten(f"  {one.kind}{_of(one.name, one.place)}{size}{often}", _WIDE)
-    if len(report.made) > _ROWS:
-        yield f"  and {len(report.made) - _ROWS:,} more"
+def _made(handle: MadeHandle) -> Iterator[str]:
+    size = f", {format_size(handle.bytes)}" if handle.bytes else ""
+    often = f", {handle.count:,} times" if handle.count > 1 else ""
+    yield shorten(f"  {handle.kind}{_of(handle.name, handle.place)}{size}{often}", _WIDE)
 
 
-def _failures(report: WatchResult) -> Iterator[str]:
-    if not report.failed_calls:
-        return
-    yield ""
-    yield "failed calls:"
-    first = sorted(report.failed_calls, key=lambda one: not one.finding)  # stable sort
-    for one in first[:_ROWS]:
-        yield from _failure(one)
-    if len(first) > _ROWS:
-        yield f"  and {len(first) - _ROWS:,} more"
-
-
-def _failure(one: FailedCall) -> Iterator[str]:
-    how = " on purpose" if one.injected else ""
-    often = f", {one.count:,} times" if one.count > 1 else ""
-    where = _of(one.of, one.place)
-    said = f"{one.code} {one.name}{how}{often}"
-    yield f"  {shorten(f'{one.function}{where}', _WIDE)}: {said}"
-    if one.finding or one.injected:
-        yield from _stack(one.stack)
-    serious = [line.text for line in one.log if line.level <= _WARNING]
-    shown = serious[-_LOG:] or [line.text for line in one.log[-_LOG:]]
+def _failure(call: FailedCall) -> Iterator[str]:
+    how = " on purpose" if call.injected else ""
+    often = f", {call.count:,} times" if call.count > 1 else ""
+    where = _of(call.of, call.place)
+    outcome = f"{call.code} {call.name}{how}{often}"
+    yield f"  {shorten(f'{call.function}{where}', _WIDE)}: {outcome}"
+    if call.finding or call.injected:
+        yield from _stack(call.stack)
+    serious = [line.text for line in call.log if line.level <= _WARNING]
+    shown = serious[-_LOG:] or [line.text for line in call.log[-_LOG:]]
     for line in shown:
         yield f"    log      {printable(shorten(line, _WIDE))}"
-    if len(one.log) > len(shown):
-        yield f"    log      of {len(one.log):,} lines"
-    if one.diagnosis:
-        yield f"    doctor   {shorten(one.diagnosis, 2 * _WIDE)}"
+    if len(call.log) > len(shown):
+        yield f"    log      of {len(call.log):,} lines"
+    if call.diagnosis:
+        yield f"    doctor   {shorten(call.diagnosis, 2 * _WIDE)}"
 
 
 def _stack(stack: Stack) -> Iterator[str]:
@@ -214,11 +199,11 @@ def _stack(stack: Stack) -> Iterator[str]:
 def _timeline(report: WatchResult) -> Iterator[str]:
     peak = report.peak
     yield ""
-    most = counted(peak.contexts, "context")
+    contexts = counted(peak.contexts, "context")
     registered = (
         f"{counted(peak.memory_handles, 'memory handle')}, {format_size(peak.memory_bytes)}"
     )
-    yield f"peak: {most}, {counted(peak.graphs, 'graph')}, {registered}"
+    yield f"peak: {contexts}, {counted(peak.graphs, 'graph')}, {registered}"
     rows = [
         (
             f"{row.time_ns / 1e6:,.1f}",
@@ -262,7 +247,7 @@ def _end(run: FailedRun) -> str:
     if run.outcome == "crashed":
         return f"crashed ({run.ended_by})"
     if run.outcome == "leaked":
-        kinds = Counter(one.kind for one in run.leaked)
+        kinds = Counter(handle.kind for handle in run.leaked)
         left = ", ".join(amount(kind, number) for kind, number in kinds.items())
         return f"leaked {left} (exit code {run.exit_code})"
     if run.outcome == "failed":
@@ -283,9 +268,9 @@ def _fail_each_lines(report: FailEachResult) -> Iterator[str]:
         yield f"note: only the first {tried} of {report.calls:,} were made to fail, one in each run"
     for run in report.runs:
         yield run_headline(run)
-        for one in run.leaked[:5]:
-            where = f" at {one.place}" if one.place else ""
-            yield shorten(f"    {one.kind} made by {one.made_by}{where}", 300)
+        for handle in run.leaked[:5]:
+            where = f" at {handle.place}" if handle.place else ""
+            yield shorten(f"    {handle.kind} made by {handle.made_by}{where}", 300)
         if run.last_line:
             yield f"    last line  {printable(run.last_line)}"
     if any(run.outcome == "exited 0" for run in report.runs):

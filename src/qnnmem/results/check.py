@@ -92,12 +92,12 @@ class ModelCheck(Struct, frozen=True, kw_only=True):
     @property
     def grown(self) -> tuple[PoolChange, ...]:
         """Pools that grew by more than the allowed amount."""
-        return tuple(one for one in self.change.pools if one.worse) if self.change else ()
+        return tuple(pool for pool in self.change.pools if pool.worse) if self.change else ()
 
     @property
     def broken(self) -> tuple[PoolCheck, ...]:
         """Checks whose budget or limit is exceeded."""
-        return tuple(one for one in self.checks if one.fits is False)
+        return tuple(check for check in self.checks if check.fits is False)
 
 
 class CheckCounts(Struct, frozen=True):

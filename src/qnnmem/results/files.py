@@ -81,13 +81,13 @@ class SeveralFiles(Result, frozen=True, kw_only=True):
     @classmethod
     def of(cls, rows: Iterable[Any]) -> Self:
         """Return one result for several files, including refused files, in their order."""
-        given = tuple(rows)
-        refused = tuple(row for row in given if isinstance(row, RefusedFile))
-        results = tuple(row for row in given if not isinstance(row, RefusedFile))
-        counts = FileCounts.of([one.fits for one in results], len(refused))
+        listed = tuple(rows)
+        refused = tuple(row for row in listed if isinstance(row, RefusedFile))
+        results = tuple(row for row in listed if not isinstance(row, RefusedFile))
+        counts = FileCounts.of([result.fits for result in results], len(refused))
         facts: dict[str, Any] = {
             "fits": counts.all_fit,
-            "exit_code": worst_code(row.exit_code for row in given),
+            "exit_code": worst_code(row.exit_code for row in listed),
             "counts": counts,
             "refused": refused,
         }

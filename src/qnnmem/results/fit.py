@@ -34,8 +34,8 @@ def answer_of(name: str) -> bool | None:
 
 def worst_answer(answers: Iterable[bool | None]) -> bool | None:
     """Return False if any answer is False, else None if any is None, else True."""
-    found = set(answers)
-    return False if False in found else None if None in found else True
+    verdicts = set(answers)
+    return False if False in verdicts else None if None in verdicts else True
 
 
 class FitCheck(Struct, frozen=True, kw_only=True):
@@ -214,7 +214,7 @@ class FitResult(Result, frozen=True, kw_only=True, tag="qnnmem.fit/1"):
     @property
     def summary(self) -> str:
         """Result in one line, for a history of results."""
-        return ", ".join(f"{one.soc} {one.answer.replace('-', ' ')}" for one in self.socs[:_NAMED])
+        return ", ".join(f"{soc.soc} {soc.answer.replace('-', ' ')}" for soc in self.socs[:_NAMED])
 
 
 class FitsResult(SeveralFiles, frozen=True, kw_only=True, tag="qnnmem.fits/1"):

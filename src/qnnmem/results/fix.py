@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Annotated, Any, Literal
 
 from msgspec import UNSET, Meta, Struct, UnsetType
@@ -20,11 +19,6 @@ RelativeGap = Annotated[
     Gap, describe("The largest difference as a share of the output's largest value.")
 ]
 OverBudget = Annotated[tuple[str, ...], describe("Pools that are over their limits.")]
-
-
-def finite(number: float) -> float | None:
-    """Return the number; None for infinity and NaN, which JSON cannot represent."""
-    return number if math.isfinite(number) else None
 
 
 class OutputDifference(Struct, frozen=True):

@@ -298,7 +298,10 @@ def missing_words(outputs: tuple[MissingOutput, ...], total: int) -> str:
     """Return the sentence about outputs that a binary lacks; empty if it has all outputs."""
     if not outputs:
         return ""
-    named = [quote(one.name) + f" ({one.reason})" * bool(one.reason) for one in outputs[:_NAMED]]
+    named = [
+        quote(output.name) + f" ({output.reason})" * bool(output.reason)
+        for output in outputs[:_NAMED]
+    ]
     more = len(outputs) - len(named)
     named += [f"{more} more"] if more else []
     verb = "is" if len(outputs) == 1 else "are"

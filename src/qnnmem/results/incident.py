@@ -132,8 +132,8 @@ class Conclusion(msgspec.Struct, frozen=True):
     @property
     def decided_memory(self) -> bool | None:
         """Whether memory is short; None if the verdict is undecided, whatever is probable."""
-        said = self.is_memory
-        return said if isinstance(said, bool) and self.verdict != "undecided" else None
+        is_short = self.is_memory
+        return is_short if isinstance(is_short, bool) and self.verdict != "undecided" else None
 
 
 class Incident(Conclusion, frozen=True, omit_defaults=True, gc=False):

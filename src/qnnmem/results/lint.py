@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from enum import Enum
 from typing import Annotated
@@ -113,7 +114,7 @@ def lint_result(
     files: tuple[CheckedFile, ...], findings: tuple[ConfigFinding, ...], *, strict: bool = False
 ) -> LintResult:
     """Return the result with counted findings; with `strict`, a warning also fails the check."""
-    count = {one: sum(finding.severity is one for finding in findings) for one in Severity}
+    count = Counter(finding.severity for finding in findings)
     errors, warnings = count[Severity.ERROR], count[Severity.WARNING]
     is_read = all(file.unreadable is None for file in files)
     return LintResult(

@@ -40,7 +40,7 @@ class Rule(Struct, frozen=True, kw_only=True):
     @property
     def codes(self) -> tuple[int, ...]:
         """The numbers of the codes."""
-        return tuple(one.code for one in self.named_codes)
+        return tuple(code.code for code in self.named_codes)
 
 
 class RulesResult(Result, frozen=True, kw_only=True, tag="qnnmem.lpai-rules/1"):

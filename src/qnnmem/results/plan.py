@@ -38,9 +38,9 @@ class PlanPeak(Struct, frozen=True):
     live: Annotated[tuple[LiveBuffer, ...], describe("Buffers alive at this step, largest first.")]
 
 
-def too_many(buffers: int, most: int) -> str:
+def too_many(buffers: int, limit: int) -> str:
     """Return a clause that states that there are more allocations than TCM allows."""
-    return f"{buffers} allocations, but TCM allows only {most}, which is fatal on the device"
+    return f"{buffers} allocations, but TCM allows only {limit}, which is fatal on the device"
 
 
 class TcmAnswer(Struct, frozen=True):

@@ -17,11 +17,6 @@ OutputError = Annotated[float, Meta(ge=0)] | None
 LARGE_ERROR = 0.2  # of an output's largest value; beyond it results are unreliable
 
 
-def finite(error: float) -> float | None:
-    """Return an error for JSON: None if it is unbounded, which JSON cannot represent."""
-    return error if math.isfinite(error) else None
-
-
 def percent(error: float | None) -> str:
     """Return an error as a percentage of the largest output, or as a multiple if large."""
     if error is None:
@@ -39,14 +34,9 @@ class TriedWidths(Struct, frozen=True, order=True):
     ]
 
 
-class QuantizedGraph(Struct, frozen=True, kw_only=True):
+class QuantizedGraph(TriedWidths, frozen=True, kw_only=True):
     """The error of a quantized graph against its float model."""
 
-    bits: Annotated[Width, describe("Bits of activations.")]
-    weight_bits: Annotated[Width, describe("Bits of weights.")]
-    error: Annotated[
-        OutputError, describe("Largest error as a share of the largest output; null if unbounded.")
-    ]
     error_is_large: Annotated[bool, describe("Whether results are unreliable.")]
     made_up_samples: Annotated[bool, describe("Whether the samples are random numbers.")]
     tried: Annotated[tuple[TriedWidths, ...], describe("Other widths that were tried.")]
@@ -64,14 +54,14 @@ class QuantizedGraph(Struct, frozen=True, kw_only=True):
 
         Widths that leave a large error are included only if no width avoids it.
         """
-        found: list[TriedWidths] = []
+        smallest: list[TriedWidths] = []
         least = _bound(self.error)
         enough = [tried for tried in self.tried if _bound(tried.error) <= LARGE_ERROR]
         for tried in sorted(enough or self.tried):
             if _bound(tried.error) < least / 2:
-                found.append(tried)
+                smallest.append(tried)
                 least = _bound(tried.error)
-        return tuple(found)
+        return tuple(smallest)
 
 
 def _bound(error: float | None) -> float:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from msgspec import Meta, Struct, field
 from msgspec.structs import replace
@@ -61,6 +61,9 @@ ProgramCode = Annotated[int, describe("Exit code of the program, as a shell repo
 Signal = Annotated[str | None, describe("The signal that ended the program; null if none did.")]
 TimedOut = Annotated[bool, describe("Whether the program was ended because of the time limit.")]
 Sentence = Annotated[str, describe("The answer in one line.")]
+
+
+Row = TypeVar("Row", "LiveHandle", "LostSession", "FailedCall")
 
 
 def _near(name: str) -> str:
@@ -476,16 +479,15 @@ class WatchResult(ProgramRun, frozen=True, kw_only=True, tag="qnnmem.watch/1"):
             made=self.made[:_LISTED],
             unreleased=_cut(self.unreleased),
             freed_after_backend=_cut(self.freed_after_backend),
-            lost=tuple(replace(one, stack=one.stack[:_FRAMES]) for one in self.lost[:_LISTED]),
+            lost=_cut(self.lost),
             mixed_io=self.mixed_io[:_LISTED],
-            failed_calls=tuple(
-                replace(call, stack=call.stack[:_FRAMES]) for call in self.failed_calls
-            ),
+            failed_calls=_cut(self.failed_calls, None),
         )
 
 
-def _cut(handles: tuple[LiveHandle, ...]) -> tuple[LiveHandle, ...]:
-    return tuple(replace(one, stack=one.stack[:_FRAMES]) for one in handles[:_LISTED])
+def _cut(rows: tuple[Row, ...], limit: int | None = _LISTED) -> tuple[Row, ...]:
+    """Return at most `limit` rows, with the innermost frames of their stacks."""
+    return tuple(replace(row, stack=row.stack[:_FRAMES]) for row in rows[:limit])
 
 
 def _verb_code(result: ClientResult | WatchResult, findings: int) -> int:
@@ -496,12 +498,12 @@ def _verb_code(result: ClientResult | WatchResult, findings: int) -> int:
     return 3 if result.not_checked else result.exit_code
 
 
-def thinned(rows: tuple[AliveAt, ...], most: int) -> tuple[AliveAt, ...]:
-    """Return at most `most` rows: the peak of each interval, and always the last row."""
-    if len(rows) <= most:
+def thinned(rows: tuple[AliveAt, ...], limit: int) -> tuple[AliveAt, ...]:
+    """Return at most `limit` rows: the peak of each interval, and always the last row."""
+    if len(rows) <= limit:
         return rows
-    step = -(-len(rows) // (most - 1))
-    parts = [rows[at : at + step] for at in range(0, len(rows) - 1, step)]
+    step = -(-len(rows) // (limit - 1))
+    parts = [rows[index : index + step] for index in range(0, len(rows) - 1, step)]
     return (
         *(max(part, key=lambda row: (row.contexts, row.memory_bytes)) for part in parts),
         rows[-1],

@@ -73,14 +73,14 @@ def result_types() -> tuple[type[SchemaDocument], ...]:
 
 def result_type(name: str) -> type[SchemaDocument]:
     """Return the result type of a schema; raise KeyError for an unknown schema."""
-    found: type[SchemaDocument] = _imported(_TYPES[name])
-    return found
+    kind: type[SchemaDocument] = _imported(_TYPES[name])
+    return kind
 
 
 def document_type(name: str) -> type[msgspec.Struct]:
     """Return the type of the whole JSON text: the result's own type, or the vendor's nesting."""
-    found: type[msgspec.Struct] = _imported(_DOCUMENTS.get(name) or _TYPES[name])
-    return found
+    kind: type[msgspec.Struct] = _imported(_DOCUMENTS.get(name) or _TYPES[name])
+    return kind
 
 
 def _imported(place: str) -> Any:

@@ -9,6 +9,7 @@ in results of older versions; the program itself writes every field.
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Self
 
 from msgspec import Meta, Struct
@@ -36,6 +37,11 @@ def describe(text: str, *, is_omitted: bool = False) -> Meta:
 def one_of(*values: str | bool) -> Meta:
     """Return the allowed values of a field for the schema; readers also accept other values."""
     return Meta(extra_json_schema={"enum": list(values)})
+
+
+def finite(number: float) -> float | None:
+    """Return the number; None for infinity and NaN, which JSON cannot represent."""
+    return number if math.isfinite(number) else None
 
 
 class SchemaDocument(Struct, frozen=True, kw_only=True, tag_field="schema"):

@@ -25,8 +25,8 @@ def schema_of(kind: type[SchemaDocument], document: type[Struct] | None = None) 
     import msgspec
 
     name, outer = schema_name(kind), document or kind
-    found = msgspec.json.schema(outer)
-    definitions = found["$defs"]
+    schema = msgspec.json.schema(outer)
+    definitions = schema["$defs"]
     top = definitions.pop(outer.__name__)
     for part in (top, *definitions.values()):
         _require_defaults(part)
@@ -86,8 +86,8 @@ def schema_names() -> tuple[str, ...]:
 
 def load_schema(name: str) -> dict[str, Any]:
     """Return a shipped JSON schema (2020-12) by its name, such as `qnnmem.plan/1`."""
-    found: dict[str, Any] = json.loads(_folder().joinpath(schema_file(name)).read_text("utf-8"))
-    return found
+    schema: dict[str, Any] = json.loads(_folder().joinpath(schema_file(name)).read_text("utf-8"))
+    return schema
 
 
 def _folder() -> Any:

@@ -92,9 +92,9 @@ class TogetherResult(Result, frozen=True, kw_only=True, tag="qnnmem.together/1")
         is_least = self.scratch_bytes == self.lower_bound_bytes
         buffers = [
             PlanBuffer(model.name, pool, size, lower, upper, offset)
-            for at, model in enumerate(self.models)
+            for index, model in enumerate(self.models)
             for pool, size, offset, lower, upper in (
-                ("scratch", model.scratch_bytes, model.scratch_offset, at, at + 1),
+                ("scratch", model.scratch_bytes, model.scratch_offset, index, index + 1),
                 (
                     *("persistent", model.persistent_bytes, model.persistent_offset),
                     *(0, len(self.models)),

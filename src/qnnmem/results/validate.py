@@ -64,13 +64,13 @@ class ValidateResult(Result, frozen=True, kw_only=True, tag="qnnmem.validate/1")
             memory = "the graph is right; look at memory"
             graph = "look at the graph, not at memory"
             open_ = "it is unclear whether memory is the cause"
-            said = {True: memory, False: graph, None: open_}[self.is_memory]
-            return f"the CPU runs the model and {self.other} does not; {said}"
+            sentence = {True: memory, False: graph, None: open_}[self.is_memory]
+            return f"the CPU runs the model and {self.other} does not; {sentence}"
         count = counted(len(self.tensors), "tensor")
         if self.verdict == "same":
             return (
                 f"same: the CPU and {self.other} agree in {count}; the graph is right on these "
                 f"inputs; look at memory"
             )
-        wrong = sum(not one.agrees for one in self.tensors)
+        wrong = sum(not tensor.agrees for tensor in self.tensors)
         return f"differs: {wrong} of {count}, first '{self.first}'; look at the graph before memory"

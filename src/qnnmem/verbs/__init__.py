@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
+from qnnmem.units import format_size
+
 if TYPE_CHECKING:
     from qnnmem.planner import Progress
 
@@ -25,6 +27,12 @@ class ProgressListener(Protocol):
     def note(self, line: str, /) -> None:
         """Receive a remark that is not part of the result."""
         ...
+
+
+def progress_words(progress: Progress) -> str:
+    """Return a progress report of the planner in one line."""
+    best, bound = format_size(progress.peak), format_size(progress.lower_bound)
+    return f"{progress.doing}; best so far {best}, lower bound {bound}"
 
 
 class VerbCall(NamedTuple):

@@ -6,6 +6,11 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from msgspec.structs import asdict
+
+from qnnmem.options.option import flags_of
+from qnnmem.options.plan import PlanFileOptions
+from qnnmem.results.schema import encode
 from qnnmem.verbs import VerbCall
 
 Answer = tuple[str, int]  # JSON result and exit code
@@ -18,29 +23,24 @@ def answer(verb: str, file: str, options: Any, call: VerbCall) -> Answer:
 
 
 def _plan(file: str, options: Any, call: VerbCall) -> Answer:
-    from msgspec.structs import asdict
-
-    from qnnmem.options.plan import PlanFileOptions
     from qnnmem.planner.planned_file import plans_result
-    from qnnmem.results.schema import encode
     from qnnmem.verbs.plan import PlanRequest, plan_file
 
-    wanted = PlanFileOptions(**asdict(options))
-    given = tuple(call.words[1:-1])
-    reports = plan_file(PlanRequest(Path(file), file, wanted, given), call.listener)
+    planning = PlanFileOptions(**asdict(options))
+    request = PlanRequest(Path(file), file, planning, tuple(call.words[1:-1]))
+    reports = plan_file(request, call.listener)
     result = reports[0].result if len(reports) == 1 else plans_result(reports)
     return encode(result), result.exit_code
 
 
 def _footprint(file: str, options: Any, call: VerbCall) -> Answer:
     from qnnmem.htp.compile import CompileFailure
-    from qnnmem.results.schema import encode
     from qnnmem.verbs.footprint import bill_exit_code, bill_file
 
-    found = bill_file(file, options, call)
-    if isinstance(found, CompileFailure):
-        return _failed(found, "bill", call)
-    return encode(found.bill), bill_exit_code(found.bill)
+    outcome = bill_file(file, options, call)
+    if isinstance(outcome, CompileFailure):
+        return _failed(outcome, "bill", call)
+    return encode(outcome.bill), bill_exit_code(outcome.bill)
 
 
 def _failed(failure: Any, missing: str, call: VerbCall) -> Answer:
@@ -50,7 +50,6 @@ def _failed(failure: Any, missing: str, call: VerbCall) -> Answer:
 
 
 def _fit(file: str, options: Any, call: VerbCall) -> Answer:
-    from qnnmem.results.schema import encode
     from qnnmem.verbs.fit import fit_file
 
     result = fit_file(file, options, call)
@@ -59,7 +58,6 @@ def _fit(file: str, options: Any, call: VerbCall) -> Answer:
 
 def _qmem(file: str, options: Any, call: VerbCall) -> Answer:
     from qnnmem.htp.compile import CompileFailure
-    from qnnmem.results.schema import encode
     from qnnmem.verbs.footprint import compare_io, qmem_exit_code
 
     table = compare_io(file, options, call)
@@ -69,7 +67,6 @@ def _qmem(file: str, options: Any, call: VerbCall) -> Answer:
 
 
 def _sweep(file: str, options: Any, call: VerbCall) -> Answer:
-    from qnnmem.results.schema import encode
     from qnnmem.verbs.sweep import run_sweep, sweep_task
 
     ran = run_sweep(sweep_task(file, options), call)
@@ -77,16 +74,14 @@ def _sweep(file: str, options: Any, call: VerbCall) -> Answer:
 
 
 def _fix(file: str, options: Any, call: VerbCall) -> Answer:
-    from qnnmem.options.option import flags_of
     from qnnmem.options.prepare import PreparationOptions
-    from qnnmem.results.schema import encode
     from qnnmem.verbs.fix import FixTask, check_fix, fix_file
 
     check_fix(options)
     typed = tuple(word for word in call.words[1:-1] if not word.startswith("--output"))
     shared = flags_of(PreparationOptions)
-    given = tuple(word for word in typed if word.partition("=")[0] in shared)
-    done = fix_file(FixTask(file, options, given, typed), call)
+    shared_words = tuple(word for word in typed if word.partition("=")[0] in shared)
+    done = fix_file(FixTask(file, options, shared_words, typed), call)
     return encode(done.as_result()), done.exit_code
 
 
@@ -98,7 +93,6 @@ def _inspect(file: str, _options: Any, _call: VerbCall) -> Answer:
 
 def _lint(file: str, options: Any, _call: VerbCall) -> Answer:
     from qnnmem.lpai.config.check import lint_files
-    from qnnmem.results.schema import encode
 
     result = lint_files([Path(file)], options.strict)
     return encode(result), result.exit_code
@@ -122,7 +116,6 @@ def _doctor(file: str, _options: Any, _call: VerbCall) -> Answer:
 
 
 def _watch(file: str, _options: Any, _call: VerbCall) -> Answer:
-    from qnnmem.results.schema import encode
     from qnnmem.verbs.programs import read_watched, watch_exit_code
 
     report = read_watched(Path(file))

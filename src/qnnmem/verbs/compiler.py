@@ -6,6 +6,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from qnnmem.errors import CannotTell, MissingSoc, NoCompiler, QnnMemError, UsageError
+from qnnmem.loader.file_kind import kind_of_file
+
 if TYPE_CHECKING:
     from concurrent.futures import Executor
     from contextlib import ExitStack
@@ -18,9 +21,6 @@ if TYPE_CHECKING:
 
 def need_soc(path: Path, soc: str | None) -> None:
     """Raise MissingSoc for a model without a SoC, before slow imports and reads."""
-    from qnnmem.errors import MissingSoc
-    from qnnmem.loader.file_kind import kind_of_file
-
     if soc is None and kind_of_file(path).name in ("onnx", "dlc") and not _may_hold_context(path):
         raise MissingSoc(path)
 
@@ -34,29 +34,28 @@ def _may_hold_context(path: Path) -> bool:
 
 
 def need_compiler(
-    path: Path, socs: Sequence[Soc], options: CompileOptions, call: VerbCall, at: str = ""
+    path: Path, socs: Sequence[Soc], options: CompileOptions, call: VerbCall, settings: str = ""
 ) -> Library:
     """Return the library to compile with; raise NoCompiler with notes if there is none.
 
     The notes list the numbers that are known without a compile, and where to get a compiler. `at`
     names the settings that the numbers are for, if there are several.
     """
-    from qnnmem.errors import NoCompiler
     from qnnmem.htp.library import find_library
 
     try:
-        found = find_library()
+        library = find_library()
     except NoCompiler as missing:
         from qnnmem.htp.compile.preflight import known_uncompiled
         from qnnmem.report import bill as report
 
-        for line in report.facts(known_uncompiled(path, socs, options), at):
+        for line in report.facts(known_uncompiled(path, socs, options), settings):
             missing.add_note(line)
         for line in _ways(path, call.words):
             missing.add_note(line)
         raise
     warn(path, options, call.listener)
-    return found
+    return library
 
 
 def warn(path: Path, options: CompileOptions, listener: ProgressListener) -> None:
@@ -87,17 +86,16 @@ def libraries_of_workers(first: Library, listener: ProgressListener) -> list[Lib
     Raise UsageError if the workers have different library versions, because their results would not
     be comparable.
     """
-    from qnnmem.errors import QnnMemError, UsageError
     from qnnmem.htp.library import find_libraries
 
     refused: list[QnnMemError] = []
-    found = list(find_libraries(refused)) or [first]
+    libraries = list(find_libraries(refused)) or [first]
     for why in refused:
         listener.note(f"{why}; continuing without this worker")
-    others = sorted({one.name for one in found} - {first.name})
+    others = sorted({library.name for library in libraries} - {first.name})
     if others:
         raise UsageError(f"the workers have different libraries: {first.name} and {others[0]}")
-    return found
+    return libraries
 
 
 class ClusterLibrary(NamedTuple):
@@ -112,7 +110,6 @@ class ClusterLibrary(NamedTuple):
 def cluster_library(address: str, stack: ExitStack) -> ClusterLibrary:
     """Connect to a cluster and ask for its library; `stack` closes the connection."""
     from qnnmem.doctor.fleet.executors import answers, cluster_executor, width
-    from qnnmem.errors import CannotTell, QnnMemError
     from qnnmem.htp.remote.cluster import cluster_library_name
     from qnnmem.text import sentence
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from qnnmem.errors import NoCompiler, QnnMemError
+from qnnmem.flags import flag
 
 if TYPE_CHECKING:
     from qnnmem.doctor.diagnose import Diagnosis
@@ -43,8 +44,8 @@ def read_logs(paths: Sequence[str], kb: Sequence[Path] = (), *, follow: bool = F
     from qnnmem.doctor.logs.kind import without_other_kinds
     from qnnmem.doctor.logs.source import find_logs
 
-    found = find_logs(paths)
-    return ReadLogs(found if follow else without_other_kinds(found), with_own(kb))
+    logs = find_logs(paths)
+    return ReadLogs(logs if follow else without_other_kinds(logs), with_own(kb))
 
 
 def diagnose_streams(
@@ -90,13 +91,11 @@ def find_facts(options: DoctorOptions, backends: Collection[str]) -> FoundFacts 
         return None
     from qnnmem.doctor.backend import HTP
     from qnnmem.doctor.model_facts import gather_possible
-    from qnnmem.flags import flag
     from qnnmem.htp.compile import CompileOptions
     from qnnmem.targets.socs import find_soc
 
-    binary, model = (
-        None if name is None else Path(name) for name in (options.binary, options.model)
-    )
+    binary = None if options.binary is None else Path(options.binary)
+    model = None if options.model is None else Path(options.model)
     soc = None if options.soc is None else find_soc(options.soc)
     compiled = None if model is None else CompileOptions(**options.sizes)
     facts, failures = gather_possible(binary, model, soc, compiled, backends)
@@ -107,12 +106,9 @@ def find_facts(options: DoctorOptions, backends: Collection[str]) -> FoundFacts 
 
 
 def _not_known(sentence: str, failure: QnnMemError) -> str:
-    what = (
-        "the model was not compiled"
-        if isinstance(failure, NoCompiler)
-        else "no facts about the model"
-    )
-    return f"{what}: {sentence}"
+    is_compile = isinstance(failure, NoCompiler)
+    missing = "the model was not compiled" if is_compile else "no facts about the model"
+    return f"{missing}: {sentence}"
 
 
 def facts_for(options: DoctorOptions, diagnosis: Diagnosis) -> FoundFacts | None:
@@ -126,24 +122,23 @@ def facts_for(options: DoctorOptions, diagnosis: Diagnosis) -> FoundFacts | None
     return find_facts(options, {backend_of(incident) for incident in short} or {LPAI})
 
 
-def look_beside(host: str, diagnosis: Diagnosis) -> HostResult | None:
+def check_machine(host: str, diagnosis: Diagnosis) -> HostResult | None:
     """Check the machine, diagnosed causes first; return None and add a note if that fails."""
     from qnnmem.doctor.host import examine, find_machine
     from qnnmem.doctor.host.judge import with_causes
-    from qnnmem.flags import flag
 
     try:
-        found = examine(find_machine(host))
+        checked = examine(find_machine(host))
     except QnnMemError as exc:
         diagnosis.notes.append(f"the machine was not checked: {exc.sentence(flag)}")
         return None
-    return with_causes(found, _causes(diagnosis))
+    return with_causes(checked, _causes(diagnosis))
 
 
 def _causes(diagnosis: Diagnosis) -> list[str]:
     """Return the diagnosed causes, and the candidate causes of undecided incidents."""
     causes: list[str] = []
     for incident in islice(diagnosis.incidents(), _MOST_INCIDENTS):
-        ranked = [one.cause for one in incident.candidates]
+        ranked = [candidate.cause for candidate in incident.candidates]
         causes += ranked if ranked and incident.verdict != "cause" else [incident.cause]
     return causes

@@ -4,23 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
+from qnnmem.deadline import Deadline
+from qnnmem.errors import UsageError, WorkerError
+from qnnmem.loader.file_kind import check_kind
+from qnnmem.provenance import Origin, Sourced
 from qnnmem.text import counted
 
 if TYPE_CHECKING:
-    from contextlib import ExitStack
-
     from qnnmem.htp.compile import CompileOptions
     from qnnmem.htp.fit import Fit, JudgedModel
     from qnnmem.htp.installed import Library
     from qnnmem.htp.worker import TaskModel
     from qnnmem.options.htp import FitOptions
-    from qnnmem.provenance import Sourced
     from qnnmem.results.fit import FitResult
     from qnnmem.targets.socs import Soc
     from qnnmem.verbs import ProgressListener, VerbCall
@@ -88,14 +90,13 @@ class WorkerJudge:
         kept = self._kept.get(key)
         if kept is not None and kept.soc == soc:
             return kept
-        found = self._judged(soc, options)
-        if key and found.is_final:
-            self._kept.put(key, found.fit)
+        judged = self._judged(soc, options)
+        if key and judged.is_final:
+            self._kept.put(key, judged.fit)
             self._done += 1
-        return found.fit
+        return judged.fit
 
     def _judged(self, soc: Soc, options: CompileOptions) -> JudgedModel:
-        from qnnmem.errors import WorkerError
         from qnnmem.htp.fit import JudgedModel, judge_task
         from qnnmem.htp.remote.cluster import unreadable_answer
 
@@ -138,7 +139,6 @@ def fit_file(
 
     With `one_of_many`, dimensions can belong to other files, and no nearby setting is tried.
     """
-    from qnnmem.loader.file_kind import check_kind
     from qnnmem.verbs.compiler import need_soc
 
     path = Path(file)
@@ -161,7 +161,6 @@ def fit_file(
 
 
 def _targets(options: FitOptions) -> tuple[Soc, ...]:
-    from qnnmem.errors import UsageError
     from qnnmem.targets.socs import find_soc, socs
 
     if options.all_socs and options.soc:
@@ -173,16 +172,12 @@ def _targets(options: FitOptions) -> tuple[Soc, ...]:
 
 def _budgets(options: FitOptions) -> dict[str, Sourced]:
     from qnnmem.htp.fit import check_pools
-    from qnnmem.provenance import Origin, Sourced
 
     check_pools(pool for pool, _size in options.budgets)
     return {pool: Sourced(size, Origin.GIVEN, "--budget") for pool, size in options.budgets}
 
 
 def _model_fits(path: Path, wanted: FitOptions, call: VerbCall) -> tuple[Fit, ...]:
-    from contextlib import ExitStack
-
-    from qnnmem.deadline import Deadline
     from qnnmem.htp.compile import is_composed
     from qnnmem.htp.compile.compiled import cluster_options, compile_options
     from qnnmem.htp.fit import fit_all, with_suggestions
@@ -206,11 +201,11 @@ def _model_fits(path: Path, wanted: FitOptions, call: VerbCall) -> tuple[Fit, ..
         judge = stack.enter_context(WorkerJudge(path, name, models, budgets, many=many))
         ends = Deadline.after(options.time_limit_s)  # one deadline for all compiles
         answers = fit_all(targets, lambda soc: judge(soc, options), judge.spread)
-        found = (
+        suggested = (
             with_suggestions(
-                *(one, options, judge, wanted.tries if len(answers) == 1 else 0, ends),
+                *(fit, options, judge, wanted.tries if len(answers) == 1 else 0, ends),
                 converts=not is_composed(path),
             )
-            for one in answers
+            for fit in answers
         )
-        return tuple(explained(one, path, options, call.flags) for one in found)
+        return tuple(explained(fit, path, options, call.flags) for fit in suggested)

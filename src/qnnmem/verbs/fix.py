@@ -6,23 +6,60 @@ import os
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from time import monotonic
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from qnnmem.atomic_file import check_replaceable, folder_for_output, write_together
+from qnnmem.cache import NOWHERE, ResultCache, cache_folder
+from qnnmem.calibration import find_samples, read_sample
 from qnnmem.errors import CannotTell, MissingSoc, UsageError, Words
+from qnnmem.fix.bench import CaseBench, runtime_words
+from qnnmem.fix.fixed_model import fixed_model, outputs_of, tensor_notes
+from qnnmem.fix.from_log import ordered
+from qnnmem.fix.htp import fix_for_htp, operator_remedy, repeat_for_htp
+from qnnmem.fix.library.trials import LibraryTrials
+from qnnmem.fix.lossy.remedies import LOSSY_REMEDIES, judged_steps, lossy_words, needed_words
+from qnnmem.fix.lpai import REQUIRED, PlanJudge, fix_for_lpai
+from qnnmem.fix.parts.chain import FIRST_PART, MANIFEST
+from qnnmem.fix.proof.prove import inputs_of, validate
+from qnnmem.fix.recipe import apply_recipe, read_recipe, recipe_of
+from qnnmem.fix.remedy import Change, FixCase
+from qnnmem.fix.remedy_search import FixResult
+from qnnmem.fix.tflite_form import tflite_form
+from qnnmem.htp.compile import CompileOptions, HtpPrecision, check_options
+from qnnmem.htp.fit import check_pools
+from qnnmem.htp.worker import Worker
+from qnnmem.loader import kind_of
+from qnnmem.loader.onnx import read_shaped
+from qnnmem.loader.onnx.passes.shape import write_typed
 from qnnmem.options.fix import FixOptions
 from qnnmem.options.option import refuse_foreign
+from qnnmem.planner import PoolOptions
+from qnnmem.planner.pools import as_limits
+from qnnmem.provenance import Origin, Sourced
+from qnnmem.report.fix import (
+    HEADER,
+    RunFacts,
+    allow_command,
+    next_commands,
+    one_line,
+    render_report,
+    row,
+)
+from qnnmem.results.schema import encode
+from qnnmem.targets.socs import find_soc
+from qnnmem.temporary_folder import temporary_folder
 from qnnmem.text import quote
 from qnnmem.units import Bytes
+from qnnmem.verbs.compiler import need_compiler
 
 if TYPE_CHECKING:
-    from qnnmem.cache import ResultCache
     from qnnmem.calibration import Sample
     from qnnmem.fix.htp import HtpFixResult
-    from qnnmem.fix.remedy import FixCase, JudgedChange
-    from qnnmem.fix.remedy_search import FixResult, Watcher
-    from qnnmem.htp.compile import CompileOptions
+    from qnnmem.fix.remedy import JudgedChange
+    from qnnmem.fix.remedy_search import Watcher
     from qnnmem.loader.onnx.passes.shape import ShapedModel
     from qnnmem.report.fix import Command
     from qnnmem.results.fix import FixedModel, FixRecipe, Validation
@@ -31,7 +68,6 @@ if TYPE_CHECKING:
 
 _NAMED = 40  # characters of a name in its temporary name
 INTERRUPTED = 130  # 128 plus the number of SIGINT, as in shells
-Budgets = tuple[tuple[str, Bytes], ...]
 
 
 class FixTask(NamedTuple):
@@ -39,7 +75,7 @@ class FixTask(NamedTuple):
 
     model: str
     options: FixOptions
-    given: tuple[str, ...] = ()  # options that `prepare` also accepts
+    prepare_options: tuple[str, ...] = ()  # typed options that `prepare` also accepts
     typed: tuple[str, ...] = ()
     chain: tuple[str, ...] = ()  # steps from a log line to the budgets
     first: tuple[str, ...] = ()  # remedies to try first
@@ -67,9 +103,6 @@ class FixOutcome(NamedTuple):
 
     def as_result(self, *, chain: Sequence[str] = (), with_maps: bool = True) -> FixedModel:
         """Return the JSON result."""
-        from qnnmem.fix.fixed_model import fixed_model
-        from qnnmem.report.fix import one_line
-
         return fixed_model(
             self.result,
             self.files,
@@ -91,13 +124,6 @@ def check_fix(options: FixOptions) -> None:
 
 def fix_file(task: FixTask, call: VerbCall) -> FixOutcome:
     """Fix one model and write its files; return the result, the files and the next commands."""
-    from dataclasses import replace
-
-    from qnnmem.fix.fixed_model import outputs_of, tensor_notes
-    from qnnmem.fix.parts.chain import FIRST_PART, MANIFEST
-    from qnnmem.report.fix import next_commands
-    from qnnmem.temporary_folder import temporary_folder
-
     path = Path(task.place or task.model)
     stem = task.stem or path.stem
     place = FixFolder(Path(task.options.output), stem, task.options.force)
@@ -107,19 +133,19 @@ def fix_file(task: FixTask, call: VerbCall) -> FixOutcome:
     with fix_folder(place, names), temporary_folder() as scratch:
         result = _fixed(path, task, call, Path(scratch))
         if task.limit_request and result.best.change.remedy == "none":
-            what = "the model already fits, and the log does not state which limit was exceeded"
-            raise CannotTell(what, cure=task.limit_request)
+            why = "the model already fits, and the log does not state which limit was exceeded"
+            raise CannotTell(why, cure=task.limit_request)
         notes = (*result.case.notes, *result.notes, *tensor_notes(result))
         result = replace(result, notes=notes)
-        found = _validated(result, call.listener) if task.options.validate else None
-        if found is not None and not found.holds:
-            return FixOutcome(result, [], (), found)
+        validation = _validated(result, call.listener) if task.options.validate else None
+        if validation is not None and not validation.holds:
+            return FixOutcome(result, [], (), validation)
         contents = outputs_of(result, stem, always=task.always)
-        made = [str(place.folder / name) for name in contents] or [task.model]
-        given = (*task.given, *_states_found(result, task.options))
-        commands = next_commands(result, made, given) or _allowing(result, task, contents)
+        models = [str(place.folder / name) for name in contents] or [task.model]
+        options = (*task.prepare_options, *_states_found(result, task.options))
+        commands = next_commands(result, models, options) or _allowing(result, task, contents)
         files = _written(result, place, task, contents, commands) if contents else []
-    return FixOutcome(result, files, commands, found)
+    return FixOutcome(result, files, commands, validation)
 
 
 def _keep_source(model: Path, targets: Sequence[Path]) -> None:
@@ -130,50 +156,43 @@ def _keep_source(model: Path, targets: Sequence[Path]) -> None:
 
 def _allowing(result: FixResult, task: FixTask, contents: Mapping[str, bytes]) -> Sequence[Command]:
     """Return the current command, extended to allow the least lossy change that would fit."""
-    from qnnmem.report.fix import allow_command
-
     where = ["-o", task.options.output, *["--force"] * bool(contents or task.options.force)]
     return allow_command(result, task.model, task.typed, where)
 
 
 def _validated(result: FixResult, listener: ProgressListener) -> Validation:
     """Run the changed model again; return the comparison of every output."""
-    from qnnmem.fix.proof.prove import validate
-
     listener.say("validating")
     return validate(result.case, result.best.change)
 
 
 def _fixed(path: Path, task: FixTask, call: VerbCall, scratch: Path) -> FixResult:
     """Return the result of searching for a remedy, or of applying a recipe."""
-    from qnnmem.fix.from_log import ordered
-    from qnnmem.fix.lpai import REMEDIES, fix_for_lpai
-    from qnnmem.fix.recipe import read_recipe
+    from qnnmem.fix.lpai import REMEDIES
 
-    options, recipe = task.options, task.options.recipe
-    said = None if recipe is None else read_recipe(Path(recipe))
-    pair = None if said is None or recipe is None else (said, Path(recipe))
-    if said is not None and said.backend != options.backend:
-        raise UsageError(f"the recipe is for --backend {said.backend}")
-    case = _case(path, options, said)
-    if pair is not None:
-        _check_allowed(case, *pair, options.backend)
+    options = task.options
+    source = None if options.recipe is None else Path(options.recipe)
+    recipe = None if source is None else (read_recipe(source), source)
+    if recipe is not None and recipe[0].backend != options.backend:
+        raise UsageError(f"the recipe is for --backend {recipe[0].backend}")
+    case = _case(path, options, None if recipe is None else recipe[0])
+    if recipe is not None:
+        _check_allowed(case, *recipe, options.backend)
     watch, memory = _Watcher(call.listener), memory_of(options.cache)
     if options.is_htp:
         work = HtpWork(scratch, memory, watch, call, task.first)
-        return fixed_for_htp(case, options, work, recipe=pair)
+        return fixed_for_htp(case, options, work, recipe=recipe)
     call.listener.say("planning")
-    budget = _limits(options.budgets)
-    if pair is None:
+    budget = _by_pool(options.budgets) or None
+    as_limits(budget or {})  # raises an error for an unknown pool
+    if recipe is None:
         remedies = ordered(REMEDIES, task.first)
         return fix_for_lpai(case, budget, watch=watch, remedies=remedies, memory=memory)
-    return _repeated(case, budget, *pair)
+    return _repeated(case, budget, *recipe)
 
 
 def memory_of(cache: str | None) -> ResultCache | None:
     """Return the result cache; None without a home folder."""
-    from qnnmem.cache import NOWHERE, ResultCache, cache_folder
-
     folder = cache_folder() if cache is None else Path(cache)
     return None if folder == NOWHERE else ResultCache(folder, "fix", must_keep=cache is not None)
 
@@ -182,12 +201,7 @@ def _repeated(
     case: FixCase, budget: dict[str, Bytes] | None, recipe: FixRecipe, path: Path
 ) -> FixResult:
     """Repeat a recipe on this model and judge the result."""
-    from qnnmem.fix.bench import CaseBench
-    from qnnmem.fix.lossy.remedies import LOSSY_REMEDIES, judged_steps
-    from qnnmem.fix.lpai import REMEDIES, REQUIRED, PlanJudge
-    from qnnmem.fix.recipe import apply_recipe
-    from qnnmem.fix.remedy import Change
-    from qnnmem.fix.remedy_search import FixResult
+    from qnnmem.fix.lpai import REMEDIES
 
     change = apply_recipe(case, recipe.steps, path, (*REQUIRED, *REMEDIES, *LOSSY_REMEDIES))
     with CaseBench(case, PlanJudge(budget, case.seed)) as bench:
@@ -200,8 +214,6 @@ def _repeated(
 
 def _check_allowed(case: FixCase, recipe: FixRecipe, path: Path, backend: str) -> None:
     """Raise UsageError for a recipe that changes results without `--allow`."""
-    from qnnmem.fix.lossy.remedies import lossy_words, needed_words
-
     known = set(lossy_words(backend)) - case.allow
     refused = [word for word in needed_words(recipe.steps) if word in known]
     if refused:
@@ -211,13 +223,6 @@ def _check_allowed(case: FixCase, recipe: FixRecipe, path: Path, backend: str) -
 
 
 def _case(path: Path, wish: FixOptions, recipe: FixRecipe | None) -> FixCase:
-    from time import monotonic
-
-    from qnnmem.fix.remedy import FixCase
-    from qnnmem.loader import kind_of
-    from qnnmem.loader.onnx import read_shaped
-    from qnnmem.planner import PoolOptions
-
     kind, states = kind_of(path), wish.states
     notes: tuple[str, ...] = ()
     if kind != "onnx" and (kind != "tflite" or wish.is_htp):
@@ -227,8 +232,6 @@ def _case(path: Path, wish: FixOptions, recipe: FixRecipe | None) -> FixCase:
     if recipe is not None and not (wish.dims or wish.shapes):
         shapes = dict(recipe.shapes)
     if kind == "tflite":
-        from qnnmem.fix.tflite_form import tflite_form
-
         if wish.values:
             raise UsageError(f"{path} is not an ONNX model; --value is only for ONNX models")
         form = tflite_form(path, shapes=shapes, dims=dict(wish.dims))
@@ -267,21 +270,15 @@ def _states_found(result: FixResult, options: FixOptions) -> tuple[str, ...]:
 
 def _samples(place: Path, model: ShapedModel) -> tuple[Sample, ...]:
     """Return the user's samples; each is read once, so that a damaged sample fails early."""
-    from qnnmem.calibration import find_samples, read_sample
-    from qnnmem.fix.proof.prove import inputs_of
-    from qnnmem.loader.onnx.passes.shape import write_typed
-
     inputs = inputs_of(write_typed(model))
-    found = find_samples(place, inputs)
-    for sample in found:
+    samples = find_samples(place, inputs)
+    for sample in samples:
         read_sample(sample, inputs)
-    return found
+    return samples
 
 
 def _allowed(words: tuple[str, ...], backend: str) -> frozenset[str]:
     """Return the allowed lossy remedies; raise UsageError for an unknown word."""
-    from qnnmem.fix.lossy.remedies import lossy_words
-
     known = lossy_words(backend)
     for word in words:
         if word not in (*known, "all"):
@@ -291,17 +288,12 @@ def _allowed(words: tuple[str, ...], backend: str) -> frozenset[str]:
     return frozenset(known if "all" in words else words)
 
 
-def _limits(given: Budgets) -> dict[str, Bytes] | None:
-    """Return budgets by pool; raise UsageError for unknown pools."""
-    from qnnmem.planner.pools import as_limits
-
-    found: dict[str, Bytes] = {}
-    for name, size in given:
-        if name.lower() in found:
-            raise UsageError("a pool has two budgets; set only one")
-        found[name.lower()] = size
-    as_limits(found)
-    return found or None
+def _by_pool(budgets: Sequence[tuple[str, Bytes]]) -> dict[str, Bytes]:
+    """Return the budgets by pool; raise UsageError if a pool has two."""
+    limits = {name.lower(): size for name, size in budgets}
+    if len(limits) < len(budgets):
+        raise UsageError("a pool has two budgets; set only one")
+    return limits
 
 
 class _Watcher:
@@ -312,8 +304,6 @@ class _Watcher:
 
     def __call__(self, change: JudgedChange) -> None:
         import sys
-
-        from qnnmem.report.fix import HEADER, row
 
         if sys.stderr.isatty():
             if not self._begun:
@@ -331,11 +321,6 @@ def _written(
     commands: Sequence[Command],
 ) -> list[str]:
     """Write the files of a change, all or none; return their names."""
-    from qnnmem.fix.bench import runtime_words
-    from qnnmem.fix.recipe import recipe_of
-    from qnnmem.report.fix import RunFacts, render_report
-    from qnnmem.results.schema import encode
-
     facts = RunFacts(sha256_of(result.case.path), task.typed, runtime_words(), task.chain)
     report = render_report(result, facts, str(place.recipe), commands)
     recipe = encode(recipe_of(result))
@@ -356,8 +341,6 @@ def sha256_of(path: Path) -> str:
 
 def find_target(soc: str | None) -> Soc:
     """Return the SoC with this name; raise MissingSoc for None."""
-    from qnnmem.targets.socs import find_soc
-
     if soc is None:
         raise MissingSoc(what="--backend htp needs --soc: the limits depend on the SoC")
     return find_soc(soc)
@@ -365,16 +348,14 @@ def find_target(soc: str | None) -> Soc:
 
 def htp_compile(options: FixOptions, sizes: Mapping[str, Any]) -> CompileOptions:
     """Return the compile options; `sizes` are open dimensions and input values."""
-    from qnnmem.htp.compile import CompileOptions, HtpPrecision, check_options
-
-    found = CompileOptions(
+    compile_options = CompileOptions(
         precision=HtpPrecision(options.precision or "fp16"),
         vtcm_mb=options.vtcm_mb,
         opt_level=options.opt_level,
         **sizes,
     )
-    check_options(find_target(options.soc), found)
-    return found
+    check_options(find_target(options.soc), compile_options)
+    return compile_options
 
 
 class HtpWork(NamedTuple):
@@ -395,20 +376,10 @@ def fixed_for_htp(
     recipe: tuple[FixRecipe, Path] | None = None,
 ) -> HtpFixResult:
     """Return the result of searching for a remedy, or of applying a recipe."""
-    from qnnmem.fix.from_log import ordered
-    from qnnmem.fix.htp import REMEDIES, fix_for_htp, operator_remedy, repeat_for_htp
-    from qnnmem.fix.library.trials import LibraryTrials
-    from qnnmem.fix.lossy.remedies import LOSSY_REMEDIES
-    from qnnmem.fix.recipe import apply_recipe
-    from qnnmem.htp.fit import check_pools
-    from qnnmem.htp.worker import Worker
-    from qnnmem.provenance import Origin, Sourced
-    from qnnmem.verbs.compiler import need_compiler
+    from qnnmem.fix.htp import REMEDIES
 
-    budgets, soc = options.budgets, find_target(options.soc)
-    limits = {name.lower(): Sourced(size, Origin.GIVEN, "--budget") for name, size in budgets}
-    if len(limits) < len(budgets):
-        raise UsageError("a pool has two budgets; set only one")
+    budgets, soc = _by_pool(options.budgets), find_target(options.soc)
+    limits = {pool: Sourced(size, Origin.GIVEN, "--budget") for pool, size in budgets.items()}
     check_pools(limits)
     need_compiler(case.path, (soc,), htp_compile(options, {}), work.call)
     beside = tuple(map(Path, options.beside))
@@ -418,10 +389,10 @@ def fixed_for_htp(
         if recipe is None:
             remedies = ordered(REMEDIES, work.first)
             return fix_for_htp(case, trials, beside=beside, watch=work.watch, remedies=remedies)
-        said, path = recipe
+        repeated, path = recipe
         known = (operator_remedy(soc, case), *REMEDIES, *LOSSY_REMEDIES)
         return repeat_for_htp(
-            case, trials, lambda own: apply_recipe(own, said.steps, path, known), beside
+            case, trials, lambda own: apply_recipe(own, repeated.steps, path, known), beside
         )
 
 
@@ -454,8 +425,6 @@ class FixFolder:
 
     def write(self, contents: Mapping[str, bytes]) -> list[str]:
         """Write files in this order, all or none; identical files of a killed run stay."""
-        from qnnmem.atomic_file import write_together
-
         named = {self.folder / name: content for name, content in contents.items()}
         goes_on = self.is_unfinished
         stale = [left for name in contents for left in self._left(name)]
@@ -491,8 +460,6 @@ def _is_same(path: Path, content: bytes) -> bool:
 @contextmanager
 def fix_folder(place: FixFolder, names: Sequence[str]) -> Iterator[None]:
     """Create the folder for the block; raise an error if a named file could not be written."""
-    from qnnmem.atomic_file import check_replaceable, folder_for_output
-
     with folder_for_output(place.folder):
         if not place.is_unfinished:
             for name in names:

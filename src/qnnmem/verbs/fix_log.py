@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
 from qnnmem.errors import CannotTell, Setting, UsageError, Words
+from qnnmem.fix.from_log import goal_of
 from qnnmem.flags import with_flags
+from qnnmem.report.doctor_words import healthy, verdict
 from qnnmem.text import plain_or_quoted, quote
+from qnnmem.verbs.doctor import diagnose_streams, read_logs
 
 if TYPE_CHECKING:
     from qnnmem.fix.from_log import LogGoal
@@ -21,24 +25,20 @@ _MOST = 10_000  # incidents considered
 _NO_CHANGE_HELPS = "no change to the model can prevent this failure"
 
 
-def asked_by(logs: Sequence[str], models: Sequence[str], recipe: str | None) -> LogGoal:
-    """Return the goal from the logs; raise UsageError for several models, or with a recipe."""
+def goal_in(logs: Sequence[str], models: Sequence[str], recipe: str | None) -> LogGoal:
+    """Return the goal from the first failure that a change of the model might prevent.
+
+    Raise UsageError for several models, or with a recipe.
+    """
     if len(models) > 1:
         raise UsageError("--log works on one model; name only one")
     if recipe is not None:
         raise UsageError("--log searches for a change and --apply repeats one; use one of them")
-    return _wished(logs)
-
-
-def _wished(logs: Sequence[str]) -> LogGoal:
-    """Return the goal from the first failure that a change of the model might prevent."""
-    from qnnmem.fix.from_log import goal_of
-    from qnnmem.report.doctor_words import healthy, verdict
 
     incidents, stats = _diagnosed(logs)
-    asked = next(filter(None, map(goal_of, incidents)), None)
-    if asked is not None:
-        return asked
+    goal = next(filter(None, map(goal_of, incidents)), None)
+    if goal is not None:
+        return goal
     named = plain_or_quoted(logs[0], 200)
     if not incidents:
         raise CannotTell(
@@ -55,10 +55,6 @@ def _wished(logs: Sequence[str]) -> LogGoal:
 
 def _diagnosed(logs: Sequence[str]) -> tuple[list[Incident], ReadingStats]:
     """Read logs the way `qnnmem doctor` does; return the incidents and how much was read."""
-    from itertools import islice
-
-    from qnnmem.verbs.doctor import diagnose_streams, read_logs
-
     read = read_logs(logs)
     if read.found.unread:
         raise read.found.unread[0]
@@ -69,24 +65,24 @@ def _diagnosed(logs: Sequence[str]) -> tuple[list[Incident], ReadingStats]:
         diagnosis.close()
 
 
-def backend_for(wish: LogGoal, given: str | None) -> str:
+def backend_for(goal: LogGoal, chosen: str | None) -> str:
     """Return the backend chosen by the user, else the backend named in the log."""
-    if given is not None:
-        return given
-    if not wish.backend:
+    if chosen is not None:
+        return chosen
+    if not goal.backend:
         raise UsageError("the log does not name the backend; choose one with --backend lpai or htp")
-    return wish.backend
+    return goal.backend
 
 
-def task_for(wish: LogGoal, models: Sequence[str], task: FixTask) -> FixTask:
+def task_for(goal: LogGoal, models: Sequence[str], task: FixTask) -> FixTask:
     """Return the task completed with facts from the log; the user's options take precedence."""
-    known = wish.with_given(task.options.backend, list(task.options.budgets))
+    known = goal.with_given(task.options.backend, list(task.options.budgets))
     request = _limit_request(known.backend)
     return task._replace(
-        model=models[0] if models else _found(wish),
+        model=models[0] if models else _found(goal),
         options=replace(task.options, budgets=tuple(known.budget)),
         chain=known.sentences(with_flags(request)),
-        first=wish.first,
+        first=goal.first,
         # For LPAI the result is a size, not a verdict.
         limit_request=request if known.backend == "htp" and not known.budget else (),
     )
@@ -98,14 +94,14 @@ def _limit_request(backend: str) -> Words:
     return ("state the device's limit with ", Setting("budget", f"{pool}=SIZE"))
 
 
-def _found(wish: LogGoal) -> str:
+def _found(goal: LogGoal) -> str:
     """Return the path of the model named in the log; raise UsageError if it is not found."""
-    if wish.model is None:
+    if goal.model is None:
         raise UsageError("the log does not name the model that failed; give its path as MODEL")
-    beside = Path(wish.file).parent / Path(wish.model).name
-    for path in (Path(wish.model), beside):
+    beside = Path(goal.file).parent / Path(goal.model).name
+    for path in (Path(goal.model), beside):
         if path.is_file():
             return str(path)
     raise UsageError(
-        f"the log names {quote(wish.model)}, which was not found; give its path as MODEL"
+        f"the log names {quote(goal.model)}, which was not found; give its path as MODEL"
     )

@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future
+from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future, as_completed
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec.structs import replace
 
-from qnnmem.errors import QnnMemError, UsageError
+from qnnmem.doctor.fleet.executors import Processes, cluster_executor
+from qnnmem.errors import CannotTell, QnnMemError, UsageError
+from qnnmem.loader import dims_in
+from qnnmem.results.files import RefusedFile
 from qnnmem.verbs import ProgressListener, VerbCall
-from qnnmem.verbs.fix import INTERRUPTED
+from qnnmem.verbs.fix import INTERRUPTED, fix_file
+from qnnmem.verbs.named_files import refused
 
 if TYPE_CHECKING:
     from qnnmem.fix.fixed_model import FixRow
@@ -54,14 +58,14 @@ def _tasks(files: Sequence[str], task: FixTask, *, is_far: bool) -> Iterator[Fix
             name, number = f"{stem}-{number}", number + 1
         taken.add(name)
         place = str(Path(file).absolute()) if is_far else ""
-        one, options = task._replace(model=file, place=place), task.options
+        own, options = task._replace(model=file, place=place), task.options
         if not options.is_htp or len(options.socs) < 2:
             folder = _folder(task, name, is_far=is_far)
-            yield one._replace(options=replace(options, output=folder))
+            yield own._replace(options=replace(options, output=folder))
             continue
         for soc in options.socs:
             folder = _folder(task, f"{name}/{soc}", is_far=is_far)
-            yield one._replace(options=replace(options, output=folder, soc=soc))
+            yield own._replace(options=replace(options, output=folder, soc=soc))
 
 
 def _folder(task: FixTask, name: str, *, is_far: bool) -> str:
@@ -76,7 +80,6 @@ def _rows(
     if cluster is None and (jobs == 1 or len(tasks) == 1):
         yield from enumerate(fix_one(task, listen) for task in tasks)
         return
-    from qnnmem.doctor.fleet.executors import Processes, cluster_executor
 
     chosen = cluster_executor(cluster) if cluster is not None else Processes(min(jobs, len(tasks)))
     with chosen as executor:
@@ -90,8 +93,6 @@ def rows_with(
 
     A model can kill its worker; then only the row of that model has no answer.
     """
-    from concurrent.futures import as_completed
-
     jobs = {executor.submit(fix_one, task, listen): number for number, task in enumerate(tasks)}
     lost = []
     for job in as_completed(jobs):
@@ -120,11 +121,6 @@ def _row_of(job: Future[FixRow]) -> FixRow | None:
 
 def fix_one(task: FixTask, listen: Listening) -> FixRow:
     """Fix one of several models and return its row; an error also becomes a row."""
-    from qnnmem.errors import CannotTell
-    from qnnmem.loader import dims_in
-    from qnnmem.verbs.fix import fix_file
-    from qnnmem.verbs.named_files import refused
-
     try:
         path, dims = Path(task.place or task.model), task.options.dims
         options = replace(task.options, dims=dims_in(path, dims) if dims else ())
@@ -139,6 +135,4 @@ def fix_one(task: FixTask, listen: Listening) -> FixRow:
 
 
 def _without_answer(task: FixTask, why: str) -> FixRow:
-    from qnnmem.results.files import RefusedFile
-
     return RefusedFile(task.model, f"{task.model}: {why}", 3)

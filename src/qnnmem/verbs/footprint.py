@@ -5,11 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from msgspec.structs import replace
+
+from qnnmem.errors import NotCompiled
+from qnnmem.loader.file_kind import check_kind
+from qnnmem.results.footprint import Bill
+
 if TYPE_CHECKING:
     from qnnmem.htp.compile import CompileFailure, CompileOptions
     from qnnmem.htp.qmem.table import QmemTable
     from qnnmem.options.htp import FootprintOptions, QmemOptions
-    from qnnmem.results.footprint import Bill
     from qnnmem.targets.socs import Soc
     from qnnmem.verbs import VerbCall
 
@@ -27,11 +32,9 @@ def bill_file(file: str, options: FootprintOptions, call: VerbCall) -> FileBill 
 
     path = Path(file)
     need_soc(path, options.soc)
-    from msgspec.structs import replace
 
     from qnnmem.htp.compile import CompileFailure
     from qnnmem.htp.compile.compiled import compile_options
-    from qnnmem.loader.file_kind import check_kind
     from qnnmem.targets.socs import find_soc
 
     check_kind(path, "footprint")
@@ -40,10 +43,10 @@ def bill_file(file: str, options: FootprintOptions, call: VerbCall) -> FileBill 
     if stored is not None:
         return FileBill(replace(stored, file=file, from_cache=False), is_compiled=False)
     folder = None if options.cache is None else Path(options.cache)
-    made, is_kept = compiled_bill(path, soc, compile_options(options), folder, call)
-    if isinstance(made, CompileFailure):
-        return made
-    return FileBill(replace(made, file=file, from_cache=is_kept), is_compiled=True)
+    bill, is_kept = compiled_bill(path, soc, compile_options(options), folder, call)
+    if isinstance(bill, CompileFailure):
+        return bill
+    return FileBill(replace(bill, file=file, from_cache=is_kept), is_compiled=True)
 
 
 def bill_exit_code(bill: Bill) -> int:
@@ -56,7 +59,6 @@ def _stored_bill(path: Path, soc: Soc | None, load: bool, time_limit: float) -> 
 
     `load` adds the size of the process domain as the real library estimates it.
     """
-    from qnnmem.errors import NotCompiled
     from qnnmem.htp.measure import stored_bill
 
     try:
@@ -76,7 +78,6 @@ def compiled_bill(
     """Return a model's bill or compile failure, and True if it came from the cache."""
     from qnnmem.htp.compile_cache import CompileCache
     from qnnmem.htp.measure import MeasuredModel, compile_target, measure
-    from qnnmem.results.footprint import Bill
     from qnnmem.verbs.compiler import need_compiler
 
     target = compile_target(path, soc)
@@ -87,14 +88,14 @@ def compiled_bill(
     if kept is not None:
         return kept, True
     call.listener.say(f"compiling {path.name}")
-    made = measure(
+    measured = measure(
         path, target, options, name_weights=True, progress=call.listener.say, try_cures=True
     )
-    if not isinstance(made, MeasuredModel):
-        return made, False
-    if not made.no_estimate:  # another run may get an estimate
-        answers.put(key, made.bill)
-    return made.bill, False
+    if not isinstance(measured, MeasuredModel):
+        return measured, False
+    if not measured.no_estimate:  # another run may get an estimate
+        answers.put(key, measured.bill)
+    return measured.bill, False
 
 
 def compare_io(file: str, options: QmemOptions, call: VerbCall) -> QmemTable | CompileFailure:
@@ -103,12 +104,10 @@ def compare_io(file: str, options: QmemOptions, call: VerbCall) -> QmemTable | C
 
     path = Path(file)
     need_soc(path, options.soc)
-    from msgspec.structs import replace
 
     from qnnmem.htp.compile import CompileFailure
     from qnnmem.htp.compile.compiled import compile_options
     from qnnmem.htp.qmem.table import is_model, qmem_of_file
-    from qnnmem.loader.file_kind import check_kind
     from qnnmem.targets.socs import find_soc
 
     check_kind(path, "qmem")

@@ -5,25 +5,35 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from glob import escape
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from qnnmem.atomic_file import check_replaceable
 from qnnmem.doctor.host.command import CommandAnswer, ask
 from qnnmem.errors import CannotTell, LoadError, UsageError
-from qnnmem.gate.checked import read_accepted
-from qnnmem.loader.file_kind import IN_FOLDERS
+from qnnmem.gate.budget_check import BudgetTask, check_all
+from qnnmem.gate.checked import BudgetRun, against, read_accepted, read_baseline, write_baseline
+from qnnmem.gate.comparison import Tolerance, WhatCounts, compare_results, parse_tolerance
+from qnnmem.gate.config import check_inside, find_config, read_config
+from qnnmem.loader.file_kind import IN_FOLDERS, is_kind, kind_of_file
+from qnnmem.loader.onnx.graph import all_names
+from qnnmem.loader.onnx.inputs import named_dims
+from qnnmem.loader.onnx.passes.guard import guard
+from qnnmem.loader.onnx.passes.read import read
+from qnnmem.options.option import typed
+from qnnmem.options.plan import PlanFileOptions
 from qnnmem.results.check import AcceptedState
 from qnnmem.text import quote
+from qnnmem.verbs.named_files import named_files
+from qnnmem.verbs.page import SizedFile, result_of, verb_of
 
 if TYPE_CHECKING:
-    from qnnmem.gate.budget_check import BudgetTask
-    from qnnmem.gate.checked import BudgetRun
     from qnnmem.gate.config import BudgetConfig
     from qnnmem.options.gate import CheckOptions, DiffOptions
     from qnnmem.results.check import AcceptedState
     from qnnmem.results.diff import DiffResult
     from qnnmem.verbs import VerbCall
-    from qnnmem.verbs.page import SizedFile
 
 _KINDS = ("onnx", "tflite", "dlc", "eaix", "csv", "lpai", "htp", "epcontext", *IN_FOLDERS)
 _MOST = 50  # commits
@@ -44,10 +54,16 @@ _ENVIRONMENT = {
 
 def check_budgets(options: CheckOptions, base: Path, call: VerbCall) -> BudgetRun:
     """Check every model of a project; file names in the result are relative to `base`."""
-    from qnnmem.gate.budget_check import check_all
-    from qnnmem.gate.checked import BudgetRun, against, read_baseline, write_baseline
-
-    config, kept = _config(options)
+    config = read_config(
+        find_config(Path.cwd()) if options.config is None else Path(options.config)
+    )
+    kept = config.baseline if options.baseline is None else Path(options.baseline)
+    needs = "--update-baseline" if options.update else "--history" if options.history else ""
+    if needs and kept is None:
+        example = 'baseline = "qnnmem-baseline.json"'
+        raise UsageError(f"{needs} needs a baseline; give --baseline FILE or write {example}")
+    if options.update and kept is not None:
+        check_replaceable(kept, force=True)
     accepted = None if kept is None else read_baseline(kept)
     models = check_all(_tasks(config, base), call.listener.say)
     gone: tuple[str, ...] = ()
@@ -60,35 +76,12 @@ def check_budgets(options: CheckOptions, base: Path, call: VerbCall) -> BudgetRu
         accepted is not None,
         gone,
     )
-    if options.history:
-        run = replace(run, history=_history(kept))
+    if options.history and kept is not None:
+        run = replace(run, history=accepted_history(kept))
     if not options.update or kept is None:
         return run
     write_baseline(kept, run)
     return run.updated()
-
-
-def _history(kept: Path | None) -> tuple[AcceptedState, ...]:
-    if kept is None:
-        example = 'baseline = "qnnmem-baseline.json"'
-        raise UsageError(f"--history needs a baseline; give --baseline FILE or write {example}")
-    return accepted_history(kept)
-
-
-def _config(options: CheckOptions) -> tuple[BudgetConfig, Path | None]:
-    """Return the budgets, and the path of the baseline."""
-    from qnnmem.atomic_file import check_replaceable
-    from qnnmem.gate.config import find_config, read_config
-
-    named = options.config
-    config = read_config(find_config(Path.cwd()) if named is None else Path(named))
-    kept = config.baseline if options.baseline is None else Path(options.baseline)
-    if options.update and kept is None:
-        example = 'baseline = "qnnmem-baseline.json"'
-        raise UsageError(f"no baseline is named; give --baseline FILE or write {example}")
-    if options.update and kept is not None:
-        check_replaceable(kept, force=True)
-    return config, kept
 
 
 def _tasks(config: BudgetConfig, base: Path) -> list[BudgetTask]:
@@ -96,8 +89,6 @@ def _tasks(config: BudgetConfig, base: Path) -> list[BudgetTask]:
 
     The patterns of the whole project skip files that a table names.
     """
-    from qnnmem.gate.budget_check import BudgetTask
-
     tasks: list[BudgetTask] = []
     listed: set[Path] = set()
     for entry in config.entries:
@@ -105,11 +96,11 @@ def _tasks(config: BudgetConfig, base: Path) -> list[BudgetTask]:
         if not entry.has_table:
             files = [file for file in files if file not in listed]
         if entry.name and len(files) > 1:
-            what = (
+            mismatch = (
                 f"{quote(entry.name)} matches {len(files)} files, but a named entry must "
                 "match exactly one"
             )
-            raise UsageError(what, where=config.path)
+            raise UsageError(mismatch, where=config.path)
         listed.update(files)
         tasks += [
             BudgetTask(entry, path, _shown(path, config.folder), config.folder, _shown(path, base))
@@ -120,20 +111,14 @@ def _tasks(config: BudgetConfig, base: Path) -> list[BudgetTask]:
 
 def _files(config: BudgetConfig, names: Sequence[str]) -> Iterator[Path]:
     """Yield the files matched by names, patterns and folders relative to the config."""
-    from glob import escape
-
-    from qnnmem.gate.config import check_inside
-    from qnnmem.loader.file_kind import is_kind
-    from qnnmem.verbs.named_files import named_files
-
     for name in names:
         absolute = os.path.isabs(name)  # noqa: PTH117 - a pattern, not a path
         word = name if absolute else f"{escape(str(config.folder))}/{name}"
         try:
-            found = named_files([word], lambda path: is_kind(path, _KINDS), "model")
+            named = named_files([word], lambda path: is_kind(path, _KINDS), "model")
         except UsageError as exc:
             raise UsageError(f"no file matches {quote(name)}", where=config.path) from exc
-        for file in found.files:
+        for file in named.files:
             path = Path(file)
             # A pattern may follow a link out of the project.
             check_inside(config.path, path.absolute(), _shown(path, config.folder))
@@ -150,22 +135,12 @@ def _shown(path: Path, base: Path) -> str:
 
 def compare_files(before: str, after: str, options: DiffOptions, call: VerbCall) -> DiffResult:
     """Compare two results, or the results that verbs make from two files."""
-    from qnnmem.gate.comparison import Tolerance, WhatCounts, compare_results, parse_tolerance
-    from qnnmem.options.option import typed
-    from qnnmem.options.plan import PlanFileOptions
-    from qnnmem.verbs.page import SizedFile, result_of, verb_of
-
     allowed = Tolerance() if options.tolerance is None else parse_tolerance(options.tolerance)
-    planning = PlanFileOptions(
-        **{
-            name: getattr(options, name)
-            for name in PlanFileOptions.__struct_fields__
-            if hasattr(options, name)
-        }
-    )
-    given = typed(planning)
-    if given and "plan" not in (verb_of(Path(before)), verb_of(Path(after))):
-        flag = given[0].partition("=")[0]
+    shared = (name for name in PlanFileOptions.__struct_fields__ if hasattr(options, name))
+    planning = PlanFileOptions(**{name: getattr(options, name) for name in shared})
+    typed_options = typed(planning)
+    if typed_options and "plan" not in (verb_of(Path(before)), verb_of(Path(after))):
+        flag = typed_options[0].partition("=")[0]
         raise UsageError(
             f"{flag} applies only to models that are planned, and neither file is such a model"
         )
@@ -195,14 +170,8 @@ def _without_foreign(side: SizedFile, other: SizedFile) -> SizedFile:
 
 def _open_names(path: Path) -> set[str]:
     """Return the names of dimensions and tensors of an ONNX model; empty for another file."""
-    from qnnmem.loader.file_kind import kind_of_file
-
     if kind_of_file(path).name != "onnx":
         return set()
-    from qnnmem.loader.onnx.graph import all_names
-    from qnnmem.loader.onnx.inputs import named_dims
-    from qnnmem.loader.onnx.passes.guard import guard
-    from qnnmem.loader.onnx.passes.read import read
 
     graph = guard(read(path)).proto.graph
     return {*named_dims(graph), *all_names(graph)}
@@ -216,8 +185,8 @@ def accepted_history(baseline: Path) -> tuple[AcceptedState, ...]:
         reason = listed.errors.strip().partition("\n")[0] or "git did not answer in time"
         raise CannotTell(f"the history of {name} cannot be read: {reason}")
     words = listed.text.split()  # "commit", its hash, its time
-    found = (_state(folder, name, *pair) for pair in zip(words[1::3], words[2::3], strict=False))
-    return tuple(state for state in found if state is not None)[::-1]
+    states = (_state(folder, name, *pair) for pair in zip(words[1::3], words[2::3], strict=False))
+    return tuple(state for state in states if state is not None)[::-1]
 
 
 def _state(folder: Path, name: str, commit: str, time: str) -> AcceptedState | None:
@@ -228,7 +197,8 @@ def _state(folder: Path, name: str, commit: str, time: str) -> AcceptedState | N
         accepted = read_accepted(stored.text, folder / name)
     except LoadError:
         return None
-    return AcceptedState(commit, time, {one: kept.pools for one, kept in accepted.models.items()})
+    pools = {name: model.pools for name, model in accepted.models.items()}
+    return AcceptedState(commit, time, pools)
 
 
 def _git(folder: Path, *words: str) -> CommandAnswer:

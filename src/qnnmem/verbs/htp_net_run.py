@@ -10,15 +10,28 @@ from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
+from qnnmem.atomic_file import folder_for_output, write_whole
 from qnnmem.errors import CannotTell, UsageError
+from qnnmem.htp.binary.read import read_context
+from qnnmem.htp.qmem.layer import LibraryGraph, check_names, numpy_type
+from qnnmem.htp.qmem.memory import SharedBuffer, packed_offsets
+from qnnmem.htp.qmem.table import random_inputs
+from qnnmem.htp.worker import Worker
+from qnnmem.ir import DType, Tensor
+from qnnmem.loader.file_kind import kind_of_file
+from qnnmem.lpai.compiled import Quant
+from qnnmem.lpai.net_run import schedule
+from qnnmem.lpai.net_run.files import InputList, OutputForm, OutputTree, file_stems, read_input
+from qnnmem.lpai.runtime.graph_io import to_float
+from qnnmem.qnn.enums import LogLevel
+from qnnmem.qnn.shared_memory import MappedBytes
 from qnnmem.text import counted, quote
+from qnnmem.version import __version__
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from qnnmem.htp.binary.context import HtpGraph
-    from qnnmem.lpai.compiled import Quant
-    from qnnmem.lpai.net_run.files import OutputForm, OutputTree
     from qnnmem.lpai.net_run.log import Console
     from qnnmem.options.sdk_tools import NetRunOptions
     from qnnmem.qnn.tensor import TensorInfo
@@ -51,11 +64,6 @@ def run_on_htp(
     binary: Path, options: NetRunOptions, console: Console, listener: ProgressListener
 ) -> int:
     """Run each graph of a binary for each line of its input list; return the exit code."""
-    from qnnmem.atomic_file import folder_for_output
-    from qnnmem.htp.binary.read import read_context
-    from qnnmem.lpai.net_run.files import OutputForm, OutputTree
-    from qnnmem.version import __version__
-
     _check(binary, options)
     for name in _NO_EFFECT:
         if getattr(options, name):
@@ -90,11 +98,9 @@ def run_on_htp(
 
 def _check(binary: Path, options: NetRunOptions) -> None:
     """Raise UsageError for contradictory options, before the library is loaded."""
-    from qnnmem.loader.file_kind import kind_of_file
-
     if kind_of_file(binary).name == "lpai":
-        what = "is a binary for LPAI, and --backend names the HTP library"
-        raise UsageError(what, where=binary, cure="name libQnnLpai.so")
+        mismatch = "is a binary for LPAI, and --backend names the HTP library"
+        raise UsageError(mismatch, where=binary, cure="name libQnnLpai.so")
     for name, usual in _LPAI_ONLY.items():
         if getattr(options, name) != usual:
             raise UsageError(f"--{name} is for LPAI, and --backend names the HTP library")
@@ -106,18 +112,15 @@ class _Batch:
     """Inferences that run after one load; their inputs and outputs share one buffer."""
 
     def __init__(self, graph: HtpGraph, feeds: Sequence[Feed]) -> None:
-        from qnnmem.htp.qmem.memory import SharedBuffer, packed_offsets
-        from qnnmem.qnn.shared_memory import MappedBytes
-
         tensors = graph.tensors
-        offsets, end = packed_offsets(one.nbytes for _ in feeds for one in tensors)
+        offsets, end = packed_offsets(tensor.nbytes for _ in feeds for tensor in tensors)
         self._buffer = SharedBuffer(end)
         self.turns = []
         for number, feed in enumerate(feeds):
             places = {}
-            for one, at in zip(tensors, offsets[number * len(tensors) :], strict=False):
-                view = self._buffer.view[at : at + one.nbytes]
-                places[one.name] = MappedBytes(self._buffer.fd, self._buffer.file, at, view)
+            for tensor, offset in zip(tensors, offsets[number * len(tensors) :], strict=False):
+                view = self._buffer.view[offset : offset + tensor.nbytes]
+                places[tensor.name] = MappedBytes(self._buffer.fd, self._buffer.file, offset, view)
             for name, value in feed().items():
                 places[name].view[:] = value.tobytes()
             self.turns.append((places, places))
@@ -125,9 +128,8 @@ class _Batch:
     def outputs(self, graph: HtpGraph, number: int) -> Arrays:
         """Return copies of an inference's outputs."""
         places = self.turns[number][1]
-        return _arrays(
-            graph.outputs, {one.name: bytes(places[one.name].view) for one in graph.outputs}
-        )
+        blobs = {tensor.name: bytes(places[tensor.name].view) for tensor in graph.outputs}
+        return _arrays(graph.outputs, blobs)
 
     def close(self) -> None:
         """Free the shared buffer."""
@@ -147,26 +149,20 @@ def _executed(
     console: Console,
 ) -> Iterator[int]:
     """Execute a graph as often as the options require; yield the number of each inference."""
-    from qnnmem.htp.qmem.layer import LibraryGraph, check_names
-    from qnnmem.htp.worker import Worker
-    from qnnmem.lpai.net_run import schedule
-    from qnnmem.lpai.net_run.files import file_stems
-    from qnnmem.qnn.enums import LogLevel
-
     if soc is None:
         raise CannotTell("the binary does not name a SoC")
     check_names(graph)
     folder = tree.graph_folder(file_stems(feeds)[graph.name] if len(feeds) > 1 else None)
-    size = sum(one.nbytes for one in graph.tensors)
-    most = _MOST_TIMED if options.duration is not None else _MOST_PER_LOAD
-    most = max(1, min(most, _MOST_BYTES // max(size, 1), _MOST_PLACES // len(graph.tensors)))
+    size = sum(tensor.nbytes for tensor in graph.tensors)
+    largest = _MOST_TIMED if options.duration is not None else _MOST_PER_LOAD
+    largest = max(1, min(largest, _MOST_BYTES // max(size, 1), _MOST_PLACES // len(graph.tensors)))
     waiting = schedule(feeds[graph.name], options.num_inferences, options.duration)
     first, later = list[float](), list[float]()
     with Worker() as worker:
         library = LibraryGraph(
             binary, graph, soc, worker, options.time_limit, memory_limit=options.memory_limit
         )
-        while wanted := list(islice(waiting, most)):
+        while wanted := list(islice(waiting, largest)):
             with closing(_Batch(graph, [feed for _, feed in wanted])) as batch:
                 library.execute_each(batch.turns)
                 for place, (number, _) in enumerate(wanted):
@@ -177,10 +173,10 @@ def _executed(
             later += library.seconds[1:]
     if not first:
         return
-    said = f"{counted(len(first) + len(later), 'execution')} on {counted(len(first), 'load')}"
-    said += f", first inference after loading {median(first) * 1000:.1f} ms"
-    said += f", later inferences {median(later) * 1000:.1f} ms (median)" if later else ""
-    console.log(LogLevel.INFO, f"Graph {quote(graph.name)}: {said}")
+    summary = f"{counted(len(first) + len(later), 'execution')} on {counted(len(first), 'load')}"
+    summary += f", first inference after loading {median(first) * 1000:.1f} ms"
+    summary += f", later inferences {median(later) * 1000:.1f} ms (median)" if later else ""
+    console.log(LogLevel.INFO, f"Graph {quote(graph.name)}: {summary}")
     copied = 0 if _is_shared(options) else size
     mode = "memhandle" if _is_shared(options) else "raw"
     console.log(LogLevel.INFO, f"IO passed as {mode}, {copied} bytes copied in each execution")
@@ -201,8 +197,6 @@ def _feeds(
     graphs: Sequence[HtpGraph], options: NetRunOptions, console: Console
 ) -> dict[str, Sequence[Feed]]:
     """Return functions that read the inputs of each inference, by graph name."""
-    from qnnmem.htp.qmem.table import random_inputs
-
     if options.random_inputs is not None:
         seeds = range(options.seed, options.seed + options.random_inputs)
         return {
@@ -228,8 +222,6 @@ def _feeds(
 
 def _listed(graph: HtpGraph, name: str, options: NetRunOptions, console: Console) -> Sequence[Feed]:
     """Return a function for each line of an input list; it reads the inputs of that line."""
-    from qnnmem.lpai.net_run.files import InputList, read_input
-
     native = options.use_native_input_files or options.input_data_type == "native"
     inputs = InputList.read(Path(name))
     console.say("Processing inference input(s):")
@@ -238,21 +230,17 @@ def _listed(graph: HtpGraph, name: str, options: NetRunOptions, console: Console
 
     def read(files: Mapping[str, Path]) -> Arrays:
         blobs = {
-            one.name: read_input(files[one.name], *_as_ir(one), native=native).tobytes()
-            for one in graph.inputs
+            tensor.name: read_input(files[tensor.name], *_as_ir(tensor), native=native).tobytes()
+            for tensor in graph.inputs
         }
         return _arrays(graph.inputs, blobs)
 
-    lines = inputs.assigned([one.name for one in graph.inputs], console.warn)
+    lines = inputs.assigned([tensor.name for tensor in graph.inputs], console.warn)
     return [partial(read, lines[number]) for number in range(len(lines))]
 
 
 def _as_ir(info: TensorInfo) -> tuple[Any, Quant | None]:
     """Return a tensor and its scale in the form that the file readers expect."""
-    from qnnmem.htp.qmem.layer import numpy_type
-    from qnnmem.ir import DType, Tensor
-    from qnnmem.lpai.compiled import Quant
-
     scale = info.scale_offset
     quant = None if scale is None else Quant(scale.scale, -scale.offset)
     return Tensor(info.name, DType(numpy_type(info)), tuple(info.dimensions)), quant
@@ -261,26 +249,22 @@ def _as_ir(info: TensorInfo) -> tuple[Any, Quant | None]:
 def _arrays(tensors: Sequence[TensorInfo], blobs: Mapping[str, bytes]) -> dict[str, NDArray[Any]]:
     import numpy
 
-    from qnnmem.htp.qmem.layer import numpy_type
+    def array(tensor: TensorInfo) -> NDArray[Any]:
+        values = numpy.frombuffer(blobs[tensor.name], numpy_type(tensor))
+        return values.reshape(tensor.dimensions)
 
-    return {
-        one.name: numpy.frombuffer(blobs[one.name], numpy_type(one)).reshape(one.dimensions)
-        for one in tensors
-    }
+    return {tensor.name: array(tensor) for tensor in tensors}
 
 
-def _write(folder: Path, form: OutputForm, graph: HtpGraph, number: int, found: Arrays) -> None:
+def _write(folder: Path, form: OutputForm, graph: HtpGraph, number: int, outputs: Arrays) -> None:
     """Write an inference's outputs in the format of the real tool."""
-    from qnnmem.atomic_file import write_whole
-    from qnnmem.lpai.net_run.files import file_stems
-    from qnnmem.lpai.runtime.graph_io import to_float
-
     results = folder / f"Result_{number}"
     results.mkdir(exist_ok=True)
-    stems = file_stems(one.name for one in graph.outputs)
-    for one in graph.outputs:
+    stems = file_stems(tensor.name for tensor in graph.outputs)
+    for tensor in graph.outputs:
         if form.as_float:
-            value = to_float(found[one.name], _as_ir(one)[1])
-            write_whole(results / f"{stems[one.name]}.raw", value.astype("<f4").tobytes())
+            value = to_float(outputs[tensor.name], _as_ir(tensor)[1])
+            write_whole(results / f"{stems[tensor.name]}.raw", value.astype("<f4").tobytes())
         if form.native:
-            write_whole(results / f"{stems[one.name]}_native.raw", found[one.name].tobytes())
+            native = outputs[tensor.name].tobytes()
+            write_whole(results / f"{stems[tensor.name]}_native.raw", native)

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from qnnmem.errors import NotCompiled
+from qnnmem.loader.file_kind import CARRIERS, KINDS, check_kind, kind_of_file, kinds_for, wrong_kind
+from qnnmem.results.schema import encode
+
 
 def inspect_file(path: Path, *, as_json: bool) -> tuple[str, int]:
     """Return the content of a file as text or JSON, and the exit code."""
-    from qnnmem.loader.file_kind import CARRIERS, check_kind, kind_of_file, kinds_for
-
     # The EPContext node may come after other nodes, so that only reading the model finds it.
     check_kind(path, "inspect", takes=(*kinds_for("inspect"), "onnx"))
     kind = kind_of_file(path).name
@@ -21,10 +23,9 @@ def _carrier(path: Path, as_json: bool) -> tuple[str, int]:
     from qnnmem.htp.carriers.carrier_bill import facts_of, read_carrier
     from qnnmem.report.carrier import render_text
     from qnnmem.results.carrier import CarrierResult
-    from qnnmem.results.schema import encode
 
     with read_carrier(path) as read:
-        contents = tuple(describe_context(one.context) for one in read.contexts)
+        contents = tuple(describe_context(part.context) for part in read.contexts)
         result = CarrierResult(file=str(path), facts=facts_of(read), contents=contents)
     return encode(result) if as_json else render_text(result), 0
 
@@ -32,19 +33,15 @@ def _carrier(path: Path, as_json: bool) -> tuple[str, int]:
 def _dlc(path: Path, as_json: bool) -> tuple[str, int]:
     from qnnmem.loader.dlc.composed import compose, dlc_result
     from qnnmem.report.inspect import render_dlc
-    from qnnmem.results.schema import encode
 
     result = dlc_result(compose(path), str(path))
     return encode(result) if as_json else render_dlc(result), 0
 
 
 def _real(path: Path, as_json: bool) -> tuple[str, int]:
-    from qnnmem.errors import NotCompiled
     from qnnmem.htp.binary.context import describe_context
     from qnnmem.htp.binary.read import describe_binary
-    from qnnmem.loader.file_kind import KINDS, wrong_kind
     from qnnmem.report.inspect import render_vendor
-    from qnnmem.results.schema import encode
 
     try:
         context = describe_binary(path)
@@ -57,7 +54,6 @@ def _ours(path: Path, as_json: bool) -> tuple[str, int]:
     from qnnmem.lpai.binary import read_binary
     from qnnmem.lpai.inspect import binary_info
     from qnnmem.report.inspect import render_lpai
-    from qnnmem.results.schema import encode
 
     info = binary_info(*read_binary(path))
     # Only too many allocations change the exit code, because they crash the device; QNN refuses too

@@ -3,22 +3,47 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from dataclasses import replace as with_values
+from functools import partial
+from itertools import product
 from pathlib import Path
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, TypeAlias
 
 from msgspec.structs import replace
 
-from qnnmem.errors import chain_words
+from qnnmem.errors import CannotTell, MissingSoc, QnnMemError, Setting, UsageError, chain_words
+from qnnmem.htp.carriers import is_carrier
+from qnnmem.htp.compile import CompileOptions
+from qnnmem.htp.compile_cache import CompileCache
+from qnnmem.htp.library import library_or
+from qnnmem.htp.llm.compare import compare_files, exported_model
+from qnnmem.htp.llm.config import read_model
+from qnnmem.htp.llm.decoder_layers import write_layers
+from qnnmem.htp.llm.plan import changed, llm_case, llm_row, plan_llm
+from qnnmem.htp.llm.rule_check import (
+    CHECKED_AT,
+    DEPTHS,
+    CompiledLayers,
+    compile_layers,
+    plain_case,
+    ratios,
+)
+from qnnmem.htp.remote.cluster import ClusterModel
+from qnnmem.htp.sweep import parse_axis
+from qnnmem.htp.worker import Worker
+from qnnmem.options.parsers import pair, whole_number
+from qnnmem.results.footprint import Bill
+from qnnmem.targets.socs import socs
 from qnnmem.text import counted
+from qnnmem.verbs.compiler import cluster_library, libraries_of_workers
 
 if TYPE_CHECKING:
-    from contextlib import ExitStack
-
     from qnnmem.htp.llm.plan import LlmCase
-    from qnnmem.htp.llm.rule_check import CompiledLayers
     from qnnmem.options.htp import LlmOptions
-    from qnnmem.results.footprint import Bill
-    from qnnmem.results.llm import LlmActual, LlmCheck, LlmModel, LlmResult, LlmRow
+    from qnnmem.results.llm import LlmCheck, LlmModel, LlmResult, LlmRow
     from qnnmem.verbs import VerbCall
 
 _VARIED = ("context", "ar", "shards", "kv")
@@ -28,15 +53,11 @@ LayerCompiler: TypeAlias = "Callable[[Path], CompiledLayers]"
 
 def plan_model(model: str, options: LlmOptions, call: VerbCall) -> LlmResult:
     """Return the result for a model, with the requested tables."""
-    from qnnmem.errors import MissingSoc
-    from qnnmem.htp.llm.plan import llm_case, plan_llm
-    from qnnmem.targets.socs import socs
-
     if options.soc is None and not options.all_socs:
         raise MissingSoc(model)
-    exported = _exported(model)
+    is_exported = _is_exported(model)
     case = llm_case(
-        _model(model, is_exported=exported is not None),
+        _model(model, is_exported=is_exported),
         soc=options.soc or "SM8650",
         context=options.context,
         ar=options.ar,
@@ -54,74 +75,56 @@ def plan_model(model: str, options: LlmOptions, call: VerbCall) -> LlmResult:
         rows += [_row(case, {"soc": name}) for name in names]
     rows += [_row(case, setting) for setting in _settings(options.vary)]
     result = plan_llm(case)
-    beside = options.beside or exported
-    actual = () if beside is None else _compared(case, beside)
+    beside = options.beside or (model if is_exported else None)
+    actual = () if beside is None else compare_files(case, Path(beside))
     changes = () if result.fits else tuple(_changes(case, result))
     notes = result.notes
     if case.measured.compiled and (rows or changes):
-        notes = (
-            *notes,
-            ("table rows for another SoC or bit width are predicted by rule, not compiled"),
-        )
+        predicted = "table rows for another SoC or bit width are predicted by rule, not compiled"
+        notes = (*notes, predicted)
     return replace(
         result, rows=tuple(rows), changes=changes, checks=checks, actual=actual, notes=notes
     )
 
 
-def _exported(model: str) -> str | None:
-    """Return the model itself if it is a file or folder with context binaries, else None."""
-    from qnnmem.errors import QnnMemError
-    from qnnmem.htp.carriers import is_carrier
-
+def _is_exported(model: str) -> bool:
+    """Return True if the model is a file or folder with context binaries."""
     try:
-        return model if Path(model).exists() and is_carrier(Path(model)) else None
+        return Path(model).exists() and is_carrier(Path(model))
     except QnnMemError:
-        return None
+        return False
 
 
 def _model(model: str, *, is_exported: bool) -> LlmModel:
     """Return the model's sizes, from config.json, a GGUF file, its name or the exported tensors."""
-    from qnnmem.htp.llm.compare import exported_model
-    from qnnmem.htp.llm.config import read_model
-
     path = Path(model)
     if is_exported and not (path.is_dir() and (path / "config.json").exists()):
         return exported_model(path)
     return read_model(model)
 
 
-def _compared(case: LlmCase, beside: str) -> tuple[LlmActual, ...]:
-    from qnnmem.htp.llm.compare import compare_files
-
-    return compare_files(case, Path(beside))
-
-
 def _compiled(
     case: LlmCase, options: LlmOptions, call: VerbCall
 ) -> tuple[LlmCase, tuple[LlmCheck, ...]]:
     """Compile a few layers of each graph; return the case with measured ratios, and the checks."""
-    from concurrent.futures import ThreadPoolExecutor
-    from contextlib import ExitStack
-    from queue import SimpleQueue
     from tempfile import TemporaryDirectory
 
-    from qnnmem.htp.llm.plan import plan_llm
-    from qnnmem.htp.llm.rule_check import CHECKED_AT, DEPTHS, checks, plain_case, ratios
+    from qnnmem.htp.llm.rule_check import checks
 
     plain, more = plain_case(case), []
     if options.check:
         more.append(CHECKED_AT)
     if options.exact:
-        more.append(max(one.layers for one in plan_llm(case).shards))
+        more.append(max(request.layers for request in plan_llm(case).shards))
     # Start the longest compiles first, so that none of them runs alone at the end.
     wanted = [(ar, n) for n in sorted({*DEPTHS, *more}) for ar in case.ar]
-    wanted.sort(key=lambda one: -one[0] * one[1])
+    wanted.sort(key=lambda request: -request[0] * request[1])
     with ExitStack() as stack:
         folder = Path(stack.enter_context(TemporaryDirectory(".qnnmem")))
         library, compilers = _compilers(case, options, stack, call)
         free: SimpleQueue[LayerCompiler] = SimpleQueue()
-        for one in compilers:
-            free.put(one)
+        for request in compilers:
+            free.put(request)
 
         def bill_of(ar: int, layers: int) -> Bill:
             compiler = free.get()
@@ -131,31 +134,20 @@ def _compiled(
                 free.put(compiler)
 
         pool = stack.enter_context(ThreadPoolExecutor(len(compilers)))
-        jobs = [pool.submit(bill_of, *one) for one in wanted]
+        jobs = [pool.submit(bill_of, *request) for request in wanted]
         try:
             bills = dict(zip(wanted, (job.result() for job in jobs), strict=True))
         except BaseException:
             pool.shutdown(wait=False, cancel_futures=True)
             raise
-    found = tuple(one for depth in dict.fromkeys(more) for one in checks(case, bills, depth))
-    return replace(case, measured=ratios(case, bills)), found
+    compared = tuple(check for depth in dict.fromkeys(more) for check in checks(case, bills, depth))
+    return replace(case, measured=ratios(case, bills)), compared
 
 
 def _compilers(
     case: LlmCase, options: LlmOptions, stack: ExitStack, call: VerbCall
 ) -> tuple[str, list[LayerCompiler]]:
     """Return the name of the library, and a compiler for each parallel compile."""
-    from dataclasses import replace as with_values
-    from functools import partial
-
-    from qnnmem.errors import Setting
-    from qnnmem.htp.compile import CompileOptions
-    from qnnmem.htp.library import library_or
-    from qnnmem.htp.llm.rule_check import CompiledLayers, compile_layers
-    from qnnmem.htp.remote.cluster import ClusterModel
-    from qnnmem.htp.worker import Worker
-    from qnnmem.verbs.compiler import cluster_library, libraries_of_workers
-
     soc, wanted = case.soc.name, CompileOptions(time_limit_s=options.time_limit)
     if options.cluster is not None:
         cluster = cluster_library(options.cluster, stack)
@@ -186,14 +178,8 @@ def _layers_bill(
     call: VerbCall,
 ) -> Bill:
     """Return the cached or new bill of a model with a few layers; raise CannotTell if refused."""
-    from qnnmem.errors import CannotTell
-    from qnnmem.htp.compile import CompileOptions
-    from qnnmem.htp.compile_cache import CompileCache
-    from qnnmem.htp.llm.decoder_layers import write_layers
-    from qnnmem.results.footprint import Bill
-
-    what = f"{counted(layers, 'layer')} of AR-{ar}"
-    call.listener.say(f"compiling {what}")
+    layers_words = f"{counted(layers, 'layer')} of AR-{ar}"
+    call.listener.say(f"compiling {layers_words}")
     path = folder / f"ar{ar}_{layers}.onnx"
     write_layers(path, case.model, case.recipe, layers=layers, ar=ar, context=case.context)
     cache = None if options.cache is None else Path(options.cache)
@@ -201,18 +187,16 @@ def _layers_bill(
     key = kept.key(case.soc, CompileOptions())
     bill = kept.get(key)
     if bill is None:
-        made = compiler(path)
-        if made.bill is None:
-            raise CannotTell((f"{what} cannot be compiled: ", *chain_words(made.why)))
-        bill = made.bill
+        compiled = compiler(path)
+        if compiled.bill is None:
+            raise CannotTell((f"{layers_words} cannot be compiled: ", *chain_words(compiled.why)))
+        bill = compiled.bill
         kept.put(key, bill)
     path.unlink()
     return bill
 
 
 def _row(case: LlmCase, setting: dict[str, str | int]) -> LlmRow:
-    from qnnmem.htp.llm.plan import changed, llm_row, plan_llm
-
     return llm_row(plan_llm(changed(case, setting)), setting)
 
 
@@ -221,12 +205,6 @@ def _settings(varied: Sequence[str]) -> Iterator[dict[str, str | int]]:
 
     A range gives its low end, which is doubled repeatedly, and its high end.
     """
-    from itertools import product
-
-    from qnnmem.errors import UsageError
-    from qnnmem.htp.sweep import parse_axis
-    from qnnmem.options.parsers import pair, whole_number
-
     axes: dict[str, list[int]] = {}
     for text in varied:
         name, listed = pair(text, "name=1024,4096", "--vary context=1024..16384")
@@ -242,7 +220,7 @@ def _settings(varied: Sequence[str]) -> Iterator[dict[str, str | int]]:
                 value *= 2
             axes[name].append(last)
         else:
-            axes[name] = [int(one) for one in parse_axis(text).values]
+            axes[name] = [int(number) for number in parse_axis(text).values]
     if not axes:
         return
     combined = list(product(*axes.values()))
@@ -254,7 +232,7 @@ def _settings(varied: Sequence[str]) -> Iterator[dict[str, str | int]]:
 
 def _changes(case: LlmCase, result: LlmResult) -> Iterator[LlmRow]:
     """Yield computed changes that might make a model fit; changes that do fit come first."""
-    recipe, layers = case.recipe, sum(one.layers > 0 for one in result.shards)
+    recipe, layers = case.recipe, sum(shard.layers > 0 for shard in result.shards)
     settings: list[dict[str, str | int]] = []
     if case.shards:  # without a requested number of shards, all numbers were tried
         more = dict.fromkeys((layers + 1, 2 * layers))
@@ -267,6 +245,6 @@ def _changes(case: LlmCase, result: LlmResult) -> Iterator[LlmRow]:
     if case.context // 2 > max(case.ar):
         settings += [{"context": case.context // 2}]
     settings += [{"layers": 4, "head": 4, "kv": 8, "embedding": 8}]
-    rows = [_row(case, one) for one in settings]
+    rows = [_row(case, setting) for setting in settings]
     order = {"fits": 0, "cannot-tell": 1}
     yield from sorted(rows, key=lambda row: order.get(row.answer, 2))

@@ -11,15 +11,15 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, TypeVar
+from typing import IO, TypeVar
 
+from qnnmem.bounded_file import MISSING
 from qnnmem.errors import LoadError, QnnMemError, Setting, UsageError
-from qnnmem.loader.file_kind import bundle_config
+from qnnmem.flags import flag
+from qnnmem.loader.file_kind import CARRIERS, IN_FOLDERS, bundle_config, is_kind, kinds_for
+from qnnmem.results.files import RefusedFile
 from qnnmem.text import counted, lazy_pattern, plain_or_quoted, quote
 from qnnmem.units import format_size
-
-if TYPE_CHECKING:
-    from qnnmem.results.files import RefusedFile
 
 _T = TypeVar("_T")
 
@@ -45,22 +45,20 @@ def named_files(
     words: Sequence[str], is_wanted: Callable[[Path], bool], kind: str, *, each_once: bool = True
 ) -> NamedFiles:
     """Return files by name, by pattern and by folder; `is_wanted` filters files in folders."""
-    found: list[str] = []
+    files: list[str] = []
     left_out: list[str] = []
     for word in words:
         if word != STDIN and os.path.isdir(word) and not bundle_config(Path(word)):  # noqa: PTH112
             inside = _in_folder(word, is_wanted, kind)
             left_out += inside.left_out
-            found += inside.files
+            files += inside.files
         else:
-            found += _matches(word)
-    return NamedFiles(tuple(dict.fromkeys(found)) if each_once else tuple(found), tuple(left_out))
+            files += _matches(word)
+    return NamedFiles(tuple(dict.fromkeys(files)) if each_once else tuple(files), tuple(left_out))
 
 
 def read_by(verb: str) -> Callable[[Path], bool]:
     """Return a filter for files that a verb reads from a folder."""
-    from qnnmem.loader.file_kind import CARRIERS, IN_FOLDERS, is_kind, kinds_for
-
     # In a folder, archives are skipped unless they are named, and config files are skipped because
     # a config file selects its whole folder.
     left_out = set(CARRIERS) - set(IN_FOLDERS)
@@ -95,12 +93,12 @@ def _check_walk(pattern: str) -> None:
             pass
 
 
-def _bounded(found: Iterable[_T], folder: str) -> Iterator[_T]:
+def _bounded(paths: Iterable[_T], folder: str) -> Iterator[_T]:
     """Yield the paths of a walk; raise LoadError if there are too many."""
-    for number, item in enumerate(found):
+    for number, item in enumerate(paths):
         if number >= _MOST:
-            what = f"contains more than {_MOST:,} files; name a smaller folder or single files"
-            raise LoadError(folder, what)
+            why = f"contains more than {_MOST:,} files; name a smaller folder or single files"
+            raise LoadError(folder, why)
         yield item
 
 
@@ -149,9 +147,6 @@ def opened(word: str, limit: int, suffix: str = "") -> Iterator[Path]:
 
 def refused(file: str, exc: QnnMemError, exit_code: int = 2) -> RefusedFile:
     """Return the table row of a failed file: the error in one sentence."""
-    from qnnmem.flags import flag
-    from qnnmem.results.files import RefusedFile
-
     sentence = exc.sentence(flag)
     named = sentence if str(Path(file)) in sentence else f"{file}: {sentence}"
     return RefusedFile(file, named, exit_code)
@@ -175,8 +170,8 @@ def _copy(stdin: IO[str] | None, path: Path, limit: int) -> None:
             while source is not None and (piece := source.read(_STEP)):
                 size += len(piece)
                 if size > limit:
-                    most = format_size(limit)
-                    raise LoadError(_STDIN_WORDS, f"over the limit of {most}")
+                    allowed = format_size(limit)
+                    raise LoadError(_STDIN_WORDS, f"over the limit of {allowed}")
                 file.write(piece)
     except OSError as exc:
         raise LoadError(_STDIN_WORDS, f"cannot be read ({exc.strerror or exc})") from exc
@@ -188,10 +183,10 @@ def _about_input(exc: QnnMemError, path: Path) -> QnnMemError:
     def renamed(text: str) -> str:
         return text.replace(str(path), _STDIN_WORDS)
 
-    def words(given: str | tuple[str | Setting, ...]) -> str | tuple[str | Setting, ...]:
-        if isinstance(given, str):
-            return renamed(given)
-        return tuple(renamed(one) if isinstance(one, str) else one for one in given)
+    def words(words_: str | tuple[str | Setting, ...]) -> str | tuple[str | Setting, ...]:
+        if isinstance(words_, str):
+            return renamed(words_)
+        return tuple(renamed(part) if isinstance(part, str) else part for part in words_)
 
     exc.where, exc.what, exc.cure = renamed(exc.where), words(exc.what), words(exc.cure)
     exc.args = (exc.sentence(),)
@@ -213,12 +208,12 @@ def _matching_logs(word: str) -> Iterator[str]:
     if not has_magic(word) or not _is_missing(word):
         yield word
         return
-    found = sorted(glob(word, recursive=True))  # noqa: PTH207 - unchanged names
+    names = sorted(glob(word, recursive=True))  # noqa: PTH207 - unchanged names
     if "**" in word:  # their files match anyway
-        found = [name for name in found if not os.path.isdir(name)]  # noqa: PTH112
-    if not found and not _pasted(word):
+        names = [name for name in names if not os.path.isdir(name)]  # noqa: PTH112
+    if not names and not _pasted(word):
         raise UsageError(f"no file matches {quote(word)}")
-    yield from found or [word]
+    yield from names or [word]
 
 
 def _is_missing(name: str) -> bool:
@@ -233,10 +228,10 @@ def _pasted(text: str) -> str:
     """Return the error code if a text is a log line rather than a file name; else ""."""
     from qnnmem.qnn.pasted import read_pasted
 
-    found = read_pasted(text) if _is_text(text) else None
-    if found is None or not found.found:
+    code = read_pasted(text) if _is_text(text) else None
+    if code is None or not code.found:
         return ""
-    return found.found[0].name if found.code is None else str(found.code)
+    return code.found[0].name if code.code is None else str(code.code)
 
 
 def _is_text(text: str) -> bool:
@@ -248,7 +243,6 @@ def _is_text(text: str) -> bool:
 
 
 def _check_text(name: str, text: str) -> None:
-    from qnnmem.bounded_file import MISSING
     from qnnmem.report.shell import LONGEST, shell_line
 
     ways = []

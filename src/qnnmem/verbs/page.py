@@ -6,8 +6,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from msgspec.structs import replace
+
+from qnnmem.bounded_file import read_bytes
 from qnnmem.errors import LoadError, UsageError
-from qnnmem.loader.file_kind import CARRIERS
+from qnnmem.loader.file_kind import CARRIERS, bundle_config, kind_of_file, wrong_kind
+from qnnmem.options.option import Options, typed
 from qnnmem.options.plan import PlanFileOptions
 
 if TYPE_CHECKING:
@@ -36,8 +40,6 @@ class SizedFile(NamedTuple):
 
 def verb_of(path: Path) -> str | None:
     """Return the verb that makes a result from a file; None for a result or an unknown file."""
-    from qnnmem.loader.file_kind import kind_of_file
-
     return _VERB_OF.get(kind_of_file(path).name)
 
 
@@ -47,9 +49,6 @@ def result_of(file: SizedFile, call: VerbCall, action: str) -> Any:
     `action` ends the error message about an unsupported file.
     """
     import json
-
-    from qnnmem.bounded_file import read_bytes
-    from qnnmem.loader.file_kind import kind_of_file, wrong_kind
 
     path, kind = file.path, kind_of_file(file.path)
     if kind.name == "result":
@@ -64,11 +63,7 @@ def result_of(file: SizedFile, call: VerbCall, action: str) -> Any:
 
 
 def _made(verb: str, file: SizedFile, call: VerbCall) -> str:
-    from msgspec.structs import replace
-
-    from qnnmem.loader.file_kind import kind_of_file
     from qnnmem.options.htp import FootprintOptions
-    from qnnmem.options.option import Options, typed
     from qnnmem.verbs.answer import answer
 
     options: Options = file.options
@@ -83,7 +78,6 @@ def _made(verb: str, file: SizedFile, call: VerbCall) -> str:
 
 def render_files(files: Sequence[str], options: ReportOptions, call: VerbCall) -> str:
     """Return one HTML page about several files."""
-    from qnnmem.options.option import typed
     from qnnmem.report.page.document import origin_section, render_page
     from qnnmem.report.page.sections import sections_of
 
@@ -107,8 +101,6 @@ def _origin(file: str) -> tuple[str, int, str]:
     """Return the name, size and hash of a source file; for a folder, those of its config file."""
     from hashlib import file_digest
 
-    from qnnmem.loader.file_kind import bundle_config
-
     try:
         with Path(file, bundle_config(Path(file))).open("rb") as stream:
             digest = file_digest(stream, "sha256").hexdigest()
@@ -122,10 +114,10 @@ def _versions() -> list[tuple[str, str]]:
     from importlib.metadata import PackageNotFoundError, version
     from platform import python_version
 
-    found = [("Python", python_version())]
+    versions = [("Python", python_version())]
     for name in _LIBRARIES:
         try:
-            found.append((name, version(name)))
+            versions.append((name, version(name)))
         except PackageNotFoundError:
             continue
-    return found
+    return versions

@@ -3,10 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from msgspec import UNSET
+from msgspec.structs import replace
+
 from qnnmem.errors import CannotTell, NotCompiled, UsageError
+from qnnmem.htp.bill import UNJUDGED
+from qnnmem.htp.binary.read import binary_at
+from qnnmem.htp.carriers import is_carrier
+from qnnmem.htp.carriers.carrier_bill import binaries_of
+from qnnmem.htp.library import library_or
+from qnnmem.htp.measure import stored_bill
+from qnnmem.htp.place import admissions, exact, plan_residency, residents_of
+from qnnmem.htp.worker import Worker
+from qnnmem.loader.file_kind import KINDS, check_kind, kinds_for, wrong_kind
+from qnnmem.lpai.binary import read_binary
+from qnnmem.lpai.tcm import judge_binaries
+from qnnmem.planner.together import SharingModel, checked_names, share_pools
+from qnnmem.provenance import Origin, Sourced
+from qnnmem.targets.socs import find_soc, pd_budget
 
 if TYPE_CHECKING:
     from qnnmem.htp.place import Resident
@@ -21,15 +39,9 @@ def place_files(
     paths: Sequence[Path], options: PlaceOptions, listener: ProgressListener
 ) -> PlaceResult:
     """Place context binaries in process domains, in this order."""
-    from msgspec.structs import replace
-
-    from qnnmem.htp.place import exact, plan_residency
-    from qnnmem.provenance import Origin, Sourced
-    from qnnmem.targets.socs import find_soc, pd_budget
-
-    given = options.budget
+    budget = options.budget
     soc = None if options.soc is None else find_soc(options.soc)
-    room = pd_budget() if given is None else Sourced(given, Origin.GIVEN, "--budget")
+    room = pd_budget() if budget is None else Sourced(budget, Origin.GIVEN, "--budget")
     residents, model_id, unjudged = _residents(paths, soc)
     checked: tuple[Admission, ...] | None = None
     if options.verify:
@@ -41,14 +53,8 @@ def place_files(
 
 def arrange_binaries(paths: Sequence[Path], options: PlaceOptions) -> TogetherResult:
     """Arrange the graphs of LPAI binaries in one scratch, one persistent and one TCM pool."""
-    from msgspec.structs import replace
-
-    from qnnmem.lpai.binary import read_binary
-    from qnnmem.lpai.tcm import judge_binaries
-    from qnnmem.planner.together import SharingModel, checked_names, share_pools
-
-    given = {"--soc": options.soc, "--budget": options.budget, "--verify": options.verify or None}
-    for name in (name for name, value in given.items() if value is not None):
+    foreign = {"--soc": options.soc, "--budget": options.budget, "--verify": options.verify or None}
+    for name in (name for name, value in foreign.items() if value is not None):
         raise UsageError(f"{name} is for contexts of HTP, not for binaries of LPAI")
     read = [read_binary(path) for path in paths]
     graphs = [
@@ -70,14 +76,15 @@ def arrange_binaries(paths: Sequence[Path], options: PlaceOptions) -> TogetherRe
     ]
     sizes = [(path.name, size) for path, (_, size) in zip(paths, read, strict=True)]
     tcm = judge_binaries(sizes, [graph for _, graph in graphs])
-    found = share_pools(models, options.concurrent, tcm)
+    arranged = share_pools(models, options.concurrent, tcm)
     constants = sum(len(context.constants) for context, _ in read)
-    return replace(found, constant_bytes=constants, fits=tcm.fits, exit_code=0 if tcm.fits else 1)
+    code = 0 if tcm.fits else 1
+    return replace(arranged, constant_bytes=constants, fits=tcm.fits, exit_code=code)
 
 
 def place_exit_code(answer: PlaceResult) -> int:
     """Return 0 if all fit, 1 if not, 3 if unknown or if the library disagrees."""
-    wrong = answer.verified is not None and not all(one.agrees for one in answer.verified)
+    wrong = answer.verified is not None and not all(check.agrees for check in answer.verified)
     return 3 if answer.fits is None or wrong else 0 if answer.fits else 1
 
 
@@ -88,16 +95,7 @@ def _residents(
 
     A binary named by several models counts as one context.
     """
-    from msgspec import UNSET
-
-    from qnnmem.htp.bill import UNJUDGED
-    from qnnmem.htp.binary.read import binary_at
-    from qnnmem.htp.carriers import is_carrier
-    from qnnmem.htp.measure import stored_bill
-    from qnnmem.htp.place import residents_of
-    from qnnmem.loader.file_kind import KINDS, check_kind, kinds_for, wrong_kind
-
-    found: list[Resident] = []
+    residents: list[Resident] = []
     models: set[int | None] = set()
     unjudged: list[str] = []
     named: dict[object, Path] = {}
@@ -114,24 +112,17 @@ def _residents(
         contexts = residents_of(str(path), bill)
         if contexts is None:
             raise CannotTell(f"{path} does not state the sizes that determine its process domain")
-        found += contexts
+        residents += contexts
         models.add(bill.made_for_soc_model)
         if bill.carrier is not UNSET:
             unjudged += [f"{path}: {trap.sentence}" for trap in bill.traps if trap.id in UNJUDGED]
     model_id = soc.model_id if soc else models.pop() if len(models) == 1 else None
-    return tuple(found), model_id, tuple(unjudged)
+    return tuple(residents), model_id, tuple(unjudged)
 
 
 def _verify(
     paths: Sequence[Path], residents: tuple[Resident, ...], budget: int, model_id: int | None
 ) -> tuple[Admission, ...]:
-    from contextlib import ExitStack
-
-    from qnnmem.htp.carriers.carrier_bill import binaries_of
-    from qnnmem.htp.library import library_or
-    from qnnmem.htp.place import admissions
-    from qnnmem.htp.worker import Worker
-
     if model_id is None:
         raise UsageError("the files are for different SoCs; choose one with --soc")
     if any(path.suffix.lower() == ".onnx" for path in paths):

@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from msgspec.structs import replace
 
 from qnnmem.errors import UsageError
+from qnnmem.loader.file_kind import is_library
+from qnnmem.provenance import Origin, Sourced
 from qnnmem.units import Bytes
 
 if TYPE_CHECKING:
@@ -105,8 +107,8 @@ def _own_dims(request: PlanRequest) -> PlanRequest:
         option, _, dimension = word.partition("=")
         return option != "--dim" or dimension.rpartition("=")[0] in names
 
-    given = tuple(filter(is_own, request.given))
-    return request._replace(options=replace(request.options, dims=dims), given=given)
+    own = tuple(filter(is_own, request.given))
+    return request._replace(options=replace(request.options, dims=dims), given=own)
 
 
 def _check_format(model: Model, options: PlanFileOptions, limits: Limits) -> None:
@@ -121,7 +123,6 @@ def _check_format(model: Model, options: PlanFileOptions, limits: Limits) -> Non
 def _graphs_of(path: Path, options: PlanFileOptions, listener: ProgressListener) -> _FileGraphs:
     """Read all graphs of a file, or only the named graph."""
     from qnnmem.loader import cached, kind_of, load_cached
-    from qnnmem.loader.file_kind import is_library
 
     library = is_library(path, trust=options.trust)
     kind = "library" if library else kind_of(path)
@@ -154,9 +155,9 @@ def _as_qnn(path: Path, options: PlanFileOptions, listener: ProgressListener) ->
     sizes, graph = options.sizes, options.graph
     source = load_cached(path, **sizes)
     listener.say("composing for QNN")
-    found = compose_onnx(path, find_soc(_SM8650), **sizes)
-    chosen = found.graphs if graph is None else (named_graph(path, found.graphs, graph),)
-    return _FileGraphs(tuple(as_model(path, one) for one in chosen), source, found)
+    composed = compose_onnx(path, find_soc(_SM8650), **sizes)
+    chosen = composed.graphs if graph is None else (named_graph(path, composed.graphs, graph),)
+    return _FileGraphs(tuple(as_model(path, g) for g in chosen), source, composed)
 
 
 def _report(
@@ -164,15 +165,14 @@ def _report(
 ) -> PlannedFile:
     from qnnmem.planner.model_plan import judge_plan
     from qnnmem.planner.planned_file import PlannedFile
-    from qnnmem.provenance import Origin, Sourced
 
-    asked = None if tcm is None else Sourced(tcm, Origin.GIVEN, "--budget")
+    budget = None if tcm is None else Sourced(tcm, Origin.GIVEN, "--budget")
     return PlannedFile(
         plan,
         request.file,
         seconds,
         (*request.given, *(("--graph", graph) if graph else ())),
-        None if asked is None else judge_plan(plan, asked),
+        None if budget is None else judge_plan(plan, budget),
         time_limit=request.options.time_limit,
         graph=graph,
         seen_as=request.options.seen_as,
@@ -194,13 +194,13 @@ def _with_remedies(
         return 0 if verdict is None else verdict.need
 
     lacking: Sequence[Shortage] = shortages(report.plan)
-    asked = report.tcm_budget
-    if asked is not None and asked.missing:
-        lacking = (*lacking, Shortage(TCM, Bytes(asked.limit.value), tcm_need))
+    tcm = report.tcm_budget
+    if tcm is not None and tcm.missing:
+        lacking = (*lacking, Shortage(TCM, Bytes(tcm.limit.value), tcm_need))
     if not lacking:
         return report
     listener.say("trying smaller settings")
-    found = find_remedies(
+    remedies = find_remedies(
         model, report.plan, tuple(lacking), time_limit=options.time_limit, seed=options.seed
     )
-    return dataclasses.replace(report, remedies=found)
+    return dataclasses.replace(report, remedies=remedies)

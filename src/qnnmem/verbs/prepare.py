@@ -2,18 +2,34 @@
 
 from __future__ import annotations
 
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
+from qnnmem.atomic_file import check_replaceable, put_together, write_whole
 from qnnmem.errors import MissingSoc, UsageError
+from qnnmem.htp.carriers.pte_file import write_pte
+from qnnmem.htp.compile import CompileFailure, CompileOptions, HtpPrecision
+from qnnmem.htp.compile.compiled import rename_binary
+from qnnmem.htp.measure import measure, prepared_context
+from qnnmem.htp.worker import TIME_LIMIT_S
+from qnnmem.loader.file_kind import check_kind, is_library, kind_of_file
+from qnnmem.lpai.binary import write
+from qnnmem.lpai.config.settings import LpaiConfig, PrepareSettings, read_lpai_config
+from qnnmem.lpai.preparation import prepare, prepared_binary
+from qnnmem.lpai.prepare_options import PrepareOptions
+from qnnmem.lpai.tcm import judge_binary
+from qnnmem.planner import Io
+from qnnmem.report.prepare import next_commands
+from qnnmem.targets.socs import find_soc
 from qnnmem.units import Align
+from qnnmem.verbs.compiler import need_compiler
 
 if TYPE_CHECKING:
-    from qnnmem.htp.compile import Compiled, CompileFailure, CompileOptions
+    from qnnmem.htp.compile import Compiled
     from qnnmem.htp.measure import MeasuredModel
     from qnnmem.htp.worker import Worker
     from qnnmem.lpai.preparation import Prepared
-    from qnnmem.lpai.prepare_options import PrepareOptions
     from qnnmem.lpai.tcm import BinaryTcm
     from qnnmem.options.prepare import PreparationOptions
     from qnnmem.results.footprint import Bill, PreparedContext
@@ -34,9 +50,6 @@ class LpaiBinary(NamedTuple):
 
     def as_result(self) -> PreparedBinary:
         """Return the JSON result."""
-        from qnnmem.lpai.preparation import prepared_binary
-        from qnnmem.report.prepare import next_commands
-
         path = str(self.path)
         steps = [command for _, command in next_commands(self.prepared.context, path)]
         return prepared_binary(
@@ -48,12 +61,6 @@ def prepare_lpai(
     files: tuple[str, ...], options: PreparationOptions, listener: ProgressListener
 ) -> LpaiBinary:
     """Plan a graph for each file, and write the binary."""
-    from qnnmem.atomic_file import check_replaceable
-    from qnnmem.lpai.binary import write
-    from qnnmem.lpai.preparation import prepare
-    from qnnmem.lpai.prepare_options import PrepareOptions
-    from qnnmem.lpai.tcm import judge_binary
-
     path = Path(options.output)
     check_replaceable(path, force=options.force)  # before the work starts
     wanted = PrepareOptions(
@@ -97,21 +104,19 @@ def with_config(
     options: PrepareOptions, config: str | None, io: str | None, hw_ver: str | None
 ) -> tuple[PrepareOptions, tuple[str, ...]]:
     """Return the options, completed from the config file where the user typed none, and notes."""
-    from dataclasses import fields, replace
+    from dataclasses import replace
 
-    from qnnmem.lpai.config.settings import LpaiConfig, PrepareSettings, read_lpai_config
-    from qnnmem.planner import Io
-
-    found = LpaiConfig() if config is None else read_lpai_config(Path(config))
-    outside = found.prepare.exclude_io
+    settings = LpaiConfig() if config is None else read_lpai_config(Path(config))
+    outside = settings.prepare.exclude_io
     chosen = Io(io) if io is not None else (Io.OUTSIDE if outside else Io.INSIDE)
     usual = PrepareSettings()
     notes = tuple(
         f"{key.name} in the config file has no effect on this plan"
         for key in fields(PrepareSettings)
-        if key.name != "exclude_io" and getattr(found.prepare, key.name) != getattr(usual, key.name)
+        if key.name != "exclude_io"
+        and getattr(settings.prepare, key.name) != getattr(usual, key.name)
     )
-    return replace(options, io=chosen, hw_version=hw_ver or found.hw_version), notes
+    return replace(options, io=chosen, hw_version=hw_ver or settings.hw_version), notes
 
 
 class HtpBinary(NamedTuple):
@@ -132,15 +137,14 @@ class HtpBinary(NamedTuple):
     @property
     def written(self) -> PreparedContext:
         """Written files."""
-        from qnnmem.htp.measure import prepared_context
-
         return prepared_context(self.made.compiled, self.path, self.epcontext, self.pte)
 
     @property
     def io_mem_types(self) -> list[str]:
         """Memory types of the tensors in the binary, sorted."""
         graphs = self.made.compiled.context.graphs
-        return sorted({one.mem_type.name.lower() for graph in graphs for one in graph.tensors})
+        tensors = (tensor for graph in graphs for tensor in graph.tensors)
+        return sorted({tensor.mem_type.name.lower() for tensor in tensors})
 
     @property
     def exit_code(self) -> int:
@@ -172,12 +176,6 @@ def prepare_htp(
         raise MissingSoc(model)
     from tempfile import TemporaryDirectory
 
-    from qnnmem.atomic_file import check_replaceable
-    from qnnmem.htp.compile import CompileFailure
-    from qnnmem.htp.measure import measure
-    from qnnmem.targets.socs import find_soc
-    from qnnmem.verbs.compiler import need_compiler
-
     log_file = None if options.log_file is None else Path(options.log_file)
     for written in filter(None, (path, epcontext, pte, log_file)):
         check_replaceable(written, force=options.force)
@@ -186,7 +184,7 @@ def prepare_htp(
     if worker is None:
         need_compiler(model, (soc,), wanted, call)
     with TemporaryDirectory(".qnnmem", dir=path.parent) as name:
-        made = measure(
+        measured = measure(
             model,
             soc,
             wanted,
@@ -196,18 +194,15 @@ def prepare_htp(
             progress=call.listener.say,
             try_cures=True,
         )
-        if isinstance(made, CompileFailure):
-            return made
-        _place(made.compiled, Path(name), path, (epcontext, pte), options.force)
-    return HtpBinary(made, files[0], path, epcontext, pte)
+        if isinstance(measured, CompileFailure):
+            return measured
+        _place(measured.compiled, Path(name), path, (epcontext, pte), options.force)
+    return HtpBinary(measured, files[0], path, epcontext, pte)
 
 
 def _compile_options(
     options: PreparationOptions, log_file: Path | None, *, trust: bool
 ) -> CompileOptions:
-    from qnnmem.htp.compile import CompileOptions, HtpPrecision
-    from qnnmem.htp.worker import TIME_LIMIT_S
-
     return CompileOptions(
         precision=HtpPrecision(options.precision or "fp16"),
         vtcm_mb=options.vtcm_mb,
@@ -226,13 +221,11 @@ def _compile_options(
 
 def _is_library(path: Path, options: PreparationOptions) -> bool:
     """Return True for a model library, False for ONNX or DLC; raise an error for other files."""
-    from qnnmem.loader.file_kind import check_kind, is_library, kind_of_file
-
     for_onnx = options.for_onnx_runtime
     if is_library(path, trust=options.trust):
         if for_onnx:
-            what = f"{path} is a model library; an EPContext model is made of ONNX models"
-            raise UsageError(what)
+            mismatch = f"{path} is a model library; an EPContext model is made of ONNX models"
+            raise UsageError(mismatch)
         return True
     takes = ("onnx", "dlc")
     check_kind(path, "prepare", takes=takes, said="qnnmem prepare --backend htp")
@@ -254,10 +247,6 @@ def _place(
     force: bool,
 ) -> None:
     """Move the binary and the files to deploy with it into place, all or none."""
-    from qnnmem.atomic_file import put_together, write_whole
-    from qnnmem.htp.carriers.pte_file import write_pte
-    from qnnmem.htp.compile.compiled import rename_binary
-
     new, (epcontext, pte) = {target: scratch / target.name}, deployed
     if pte is not None:
         new[pte] = scratch / pte.name

@@ -3,8 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from qnnmem.htp.binary.read import context_from_bytes
+from qnnmem.lpai.config.settings import read_run_config
+from qnnmem.lpai.profiles import profile
+from qnnmem.programs.check.client_run import ClientOptions, check_client
+from qnnmem.programs.check.client_session import ExecutionLimits
+from qnnmem.programs.check.findings import read_suppressions
+from qnnmem.programs.watch.summary import summarize, with_diagnoses
+from qnnmem.programs.watch.trace import read_trace
+from qnnmem.verbs.refusal import reading_of
 
 if TYPE_CHECKING:
     from qnnmem.lpai.profiles import Profile
@@ -23,11 +34,7 @@ def check_program(
     to_stderr: bool,
 ) -> ClientResult:
     """Run a program under the contract; pass each new finding to `say` immediately."""
-    from qnnmem.programs.check.client_run import ClientOptions, check_client
-    from qnnmem.programs.check.client_session import ExecutionLimits
-    from qnnmem.programs.check.findings import read_suppressions
-
-    known = tuple(one for path in options.suppress for one in read_suppressions(Path(path)))
+    known = tuple(chain.from_iterable(map(read_suppressions, map(Path, options.suppress))))
     program = ClientOptions(
         command,
         _platform(options),
@@ -44,9 +51,6 @@ def check_program(
 
 def _platform(options: CheckClientOptions) -> Profile:
     """Return the platform from the options, else from the config file."""
-    from qnnmem.lpai.config.settings import read_run_config
-    from qnnmem.lpai.profiles import profile
-
     mode, version = options.mode, options.hw_ver
     if options.config is not None:
         lpai = read_run_config(Path(options.config)).lpai
@@ -59,17 +63,12 @@ def _platform(options: CheckClientOptions) -> Profile:
 
 def read_watched(trace: Path) -> WatchResult:
     """Return the report of a trace."""
-    from qnnmem.programs.watch.summary import summarize, with_diagnoses
-    from qnnmem.programs.watch.trace import read_trace
-
     report = summarize(read_trace(trace), trace)
     return with_diagnoses(report, _diagnoses(report))
 
 
 def binary_tensors(data: bytes) -> Mapping[str, Iterable[TensorInfo]]:
     """Return the inputs and outputs of each graph in an HTP context binary."""
-    from qnnmem.htp.binary.read import context_from_bytes
-
     return {graph.name: graph.tensors for graph in context_from_bytes(data, "binary").graphs}
 
 
@@ -81,8 +80,6 @@ def watch_exit_code(report: WatchResult, *, is_run: bool) -> int:
 
 def _diagnoses(report: WatchResult) -> Iterator[str]:
     """Yield the doctor's diagnosis of each failed call, from its log lines; empty if unknown."""
-    from qnnmem.verbs.refusal import reading_of
-
     known: dict[tuple[str, ...], str] = {}
     for call in report.failed_calls:
         lines = tuple(line.text for line in call.log) if call.finding else ()

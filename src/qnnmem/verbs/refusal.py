@@ -2,13 +2,28 @@
 
 from __future__ import annotations
 
+from itertools import islice
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
+
+from msgspec import structs
+
+from qnnmem.doctor.diagnose import diagnose
+from qnnmem.doctor.kb.knowledge import with_own
+from qnnmem.doctor.logs.source import find_logs
+from qnnmem.errors import Setting
+from qnnmem.flags import flag, flag_word
+from qnnmem.htp.compile import HtpPrecision
+from qnnmem.htp.fit import nearby
+from qnnmem.htp.sweep import options_of
+from qnnmem.report.bill import render_failure
+from qnnmem.report.doctor_words import verdict
+from qnnmem.report.shell import command_line, file_word, output_words
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from pathlib import Path
 
-    from qnnmem.errors import Setting, Words
+    from qnnmem.errors import Words
     from qnnmem.htp.compile import CompileFailure, CompileOptions
     from qnnmem.htp.fit import Fit
     from qnnmem.htp.sweep import Largest, SweepRow
@@ -27,29 +42,26 @@ def say_failure(
     """Return the reason why there is no bill, binary or table; `missing` names the result."""
     from dataclasses import replace
 
-    from qnnmem.report.bill import render_failure
-
-    asked = Asked(failure.model, failure.soc, failure.options)
-    said = replace(failure, why=own_words(failure.why, flags, asked))
+    request = RepeatedCompile(failure.model, failure.soc, failure.options)
+    shown = replace(failure, why=own_words(failure.why, flags, request))
     reading = reading_of(failure.evidence) if failure.line else ""
     code = failure_code(failure)
-    return render_failure(said, missing, reading=reading, code=code, as_json=as_json)
+    return render_failure(shown, missing, reading=reading, code=code, as_json=as_json)
 
 
 def explained(fit: Fit, path: Path, options: CompileOptions, flags: Flags) -> Fit:
     """Return a fit with the doctor's diagnosis, and with remedies as options of the verb."""
     from msgspec.structs import replace
 
-    from qnnmem.htp.fit import nearby
-
     reading = reading_of(fit.evidence) if fit.evidence else ""
-    why = own_words(fit.why, flags, Asked(path, fit.soc, options))
-    near = {one.setting: Asked(path, one.soc, one.options) for one in nearby(fit, options)}
-    found = tuple(
-        replace(one, reason=own_words(one.reason, flags, near.get(one.setting)))
-        for one in fit.nearby
+    why = own_words(fit.why, flags, RepeatedCompile(path, fit.soc, options))
+    tried = nearby(fit, options)
+    near = {change.setting: RepeatedCompile(path, change.soc, change.options) for change in tried}
+    changes = tuple(
+        replace(change, reason=own_words(change.reason, flags, near.get(change.setting)))
+        for change in fit.nearby
     )
-    return replace(fit, why=why, reading=reading, nearby=found)
+    return replace(fit, why=why, reading=reading, nearby=changes)
 
 
 def explained_row(
@@ -58,28 +70,23 @@ def explained_row(
     """Return a row of a sweep with remedies as options of the verb."""
     from dataclasses import replace
 
-    from msgspec import structs
-
-    from qnnmem.htp.sweep import options_of
-
-    asked = Asked(path, soc, options_of(row.point, base))
+    request = RepeatedCompile(path, soc, options_of(row.point, base))
     return replace(
-        row, result=structs.replace(row.result, reason=own_words(row.result.reason, flags, asked))
+        row, result=structs.replace(row.result, reason=own_words(row.result.reason, flags, request))
     )
 
 
 def explained_largest(
-    one: Largest, path: Path, soc: Soc, base: CompileOptions, flags: Flags
+    largest: Largest, path: Path, soc: Soc, base: CompileOptions, flags: Flags
 ) -> Largest:
     """Return the result of a search with remedies as options of the verb."""
     from msgspec.structs import replace
 
-    from qnnmem.htp.sweep import options_of
-
-    if one.next_value is None:
-        return one
-    asked = Asked(path, soc, options_of({**one.point, one.name: one.next_value}, base))
-    return replace(one, next_reason=own_words(one.next_reason, flags, asked))
+    if largest.next_value is None:
+        return largest
+    point = {**largest.point, largest.name: largest.next_value}
+    request = RepeatedCompile(path, soc, options_of(point, base))
+    return replace(largest, next_reason=own_words(largest.next_reason, flags, request))
 
 
 def failure_code(failure: CompileFailure) -> int:
@@ -87,7 +94,7 @@ def failure_code(failure: CompileFailure) -> int:
     return TIMED_OUT if failure.outcome.kind == "timeout" else _REFUSED
 
 
-class Asked(NamedTuple):
+class RepeatedCompile(NamedTuple):
     """Compile request, for commands that repeat it with other settings."""
 
     model: Path
@@ -95,43 +102,38 @@ class Asked(NamedTuple):
     options: CompileOptions
 
 
-def own_words(words: Words, flags: Flags, asked: Asked | None = None) -> Words:
+def own_words(words: Words, flags: Flags, request: RepeatedCompile | None = None) -> Words:
     """Return the text; settings that the verb lacks become a command of another verb."""
-    from qnnmem.errors import Setting
-
     if flags is None or isinstance(words, str):
         return words
     return tuple(
-        _elsewhere(part, flags, asked) if isinstance(part, Setting) else part for part in words
+        _elsewhere(part, flags, request) if isinstance(part, Setting) else part for part in words
     )
 
 
-def _elsewhere(setting: Setting, mine: frozenset[str], asked: Asked | None) -> Setting | str:
-    from qnnmem.flags import flag, flag_word
-
+def _elsewhere(
+    setting: Setting, flags: frozenset[str], request: RepeatedCompile | None
+) -> Setting | str:
     word = flag(setting)
     name = word.split()[0]
-    if name in mine:
+    if name in flags:
         return setting
     command = ""
-    if asked is not None and (setting.value or name in _WITHOUT_VALUE):
-        command = prepare_line(asked, flag_word(setting))
+    if request is not None and (setting.value or name in _WITHOUT_VALUE):
+        command = prepare_line(request, flag_word(setting))
     return f"`{command}`" if command else f"`{word}` of `qnnmem prepare --backend htp`"
 
 
-def prepare_line(asked: Asked, *added: str) -> str:
+def prepare_line(request: RepeatedCompile, *added: str) -> str:
     """Return the `prepare` command for the same compile; empty if it is too long to paste."""
-    from qnnmem.report.shell import command_line, file_word, output_words
-
-    model = file_word(str(asked.model))
-    words = ["qnnmem", "prepare", model, "--backend=htp", f"--soc={asked.soc.name}"]
-    return command_line((*words, *_option_words(asked.options), *added, *output_words("model.bin")))
+    model = file_word(str(request.model))
+    words = ["qnnmem", "prepare", model, "--backend=htp", f"--soc={request.soc.name}"]
+    words += [*_option_words(request.options), *added, *output_words("model.bin")]
+    return command_line(words)
 
 
 def _option_words(options: CompileOptions) -> Iterator[str]:
     """Yield the options of `qnnmem prepare` that differ from the defaults."""
-    from qnnmem.htp.compile import HtpPrecision
-
     if options.precision is not HtpPrecision.FP16:
         yield f"--precision={options.precision.value}"
     for name, number in (("vtcm-mb", options.vtcm_mb), ("opt-level", options.opt_level)):
@@ -145,34 +147,25 @@ def _option_words(options: CompileOptions) -> Iterator[str]:
 
 def _value(value: InputValue) -> str:
     """Return an input value in the syntax of an option."""
-    from pathlib import Path
-
     import numpy
 
     if isinstance(value, Path):
         return f"@{value}"
-    return ",".join(str(one).lower() for one in numpy.asarray(value).ravel().tolist())
+    return ",".join(str(number).lower() for number in numpy.asarray(value).ravel().tolist())
 
 
 def reading_of(lines: Iterable[str]) -> str:
     """Return the doctor's diagnosis of log lines as a sentence; empty if there is none."""
-    from itertools import islice
-    from pathlib import Path
     from tempfile import TemporaryDirectory
-
-    from qnnmem.doctor.diagnose import diagnose
-    from qnnmem.doctor.kb.knowledge import with_own
-    from qnnmem.doctor.logs.source import find_logs
-    from qnnmem.report.doctor_words import verdict
 
     with TemporaryDirectory(".qnnmem") as folder:
         path = Path(folder, "compile.log")
         path.write_text("".join(f"{line}\n" for line in lines), "utf-8", "replace")
         diagnosis = diagnose(find_logs([str(path)]).streams, with_own(()))
         try:
-            found = next(islice(diagnosis.incidents(), 1), None)
+            incident = next(islice(diagnosis.incidents(), 1), None)
         finally:
             diagnosis.close()
-    if found is None or found.verdict == "undecided":
+    if incident is None or incident.verdict == "undecided":
         return ""
-    return f"{verdict(found)}; {found.title} (qnnmem kb show {found.entry})"
+    return f"{verdict(incident)}; {incident.title} (qnnmem kb show {incident.entry})"

@@ -10,7 +10,24 @@ from typing import TYPE_CHECKING
 
 from msgspec.structs import asdict
 
-from qnnmem.errors import LoadError, UsageError
+from qnnmem.atomic_file import check_replaceable, folder_for_output, shown
+from qnnmem.errors import LoadError, TcmFatal, UsageError
+from qnnmem.flags import with_flags
+from qnnmem.htp.binary.context import LPAI_BACKEND
+from qnnmem.htp.binary.read import describe_binary
+from qnnmem.htp.compile import CompileFailure, CompileOptions, check_options, compile_model
+from qnnmem.htp.requests import OWN_MARK
+from qnnmem.htp.tool_config import HtpToolConfig, htp_target, read_htp_config
+from qnnmem.loader.dlc import compose, compose_trusted
+from qnnmem.loader.file_kind import KINDS, check_kind, is_kind, is_library
+from qnnmem.loader.onnx.draft import NotTranslated
+from qnnmem.lpai.binary import write
+from qnnmem.lpai.net_run import net_run
+from qnnmem.lpai.net_run.device_child import RunLimits
+from qnnmem.lpai.net_run.log import LEVELS
+from qnnmem.lpai.net_run.options import RandomInputs, RunOptions, SampleInputs
+from qnnmem.lpai.preparation import prepare, prepare_composed
+from qnnmem.lpai.prepare_options import PrepareOptions
 from qnnmem.options.sdk_tools import (
     GENERATOR_IGNORED,
     GENERATOR_REFUSED,
@@ -19,19 +36,23 @@ from qnnmem.options.sdk_tools import (
     GeneratorOptions,
     NetRunOptions,
 )
-from qnnmem.text import quote
+from qnnmem.qnn.enums import LogLevel, MemRegisterType
+from qnnmem.report.tcm import shortage_lines
+from qnnmem.text import counted, quote
+from qnnmem.verbs.compiler import need_compiler
+from qnnmem.verbs.htp_net_run import run_on_htp
+from qnnmem.verbs.prepare import QUANTIZED, with_config
+from qnnmem.verbs.refusal import failure_code, say_failure
+from qnnmem.version import __version__
 
 if TYPE_CHECKING:
     from qnnmem.errors import QnnError
-    from qnnmem.htp.compile import Compiled, CompileFailure, CompileOptions
+    from qnnmem.htp.compile import Compiled
     from qnnmem.htp.requests import RequestOutcome
     from qnnmem.htp.tool_config import HtpTarget
     from qnnmem.lpai.net_run import FileCount, RunReport
     from qnnmem.lpai.net_run.log import Console
-    from qnnmem.lpai.net_run.options import RandomInputs, RunOptions, SampleInputs
     from qnnmem.lpai.preparation import Prepared
-    from qnnmem.lpai.prepare_options import PrepareOptions
-    from qnnmem.qnn.enums import MemRegisterType
     from qnnmem.verbs import ProgressListener, VerbCall
 
 _HTP = re.compile(r"(?i)(lib)?QnnHtp\.(so|dll)\Z")
@@ -43,8 +64,6 @@ Foreign = Mapping[str, str | None]  # values of flags that are refused or ignore
 
 def build_version(tool: str) -> str:
     """Return the version line in the format of the tools."""
-    from qnnmem.version import __version__
-
     return f"{tool} build version: qnnmem-{__version__}"
 
 
@@ -56,15 +75,10 @@ def run_binary(
     listener: ProgressListener,
 ) -> int:
     """Run a context binary the way qnn-net-run does; return the exit code."""
-    from qnnmem.lpai.net_run import net_run
-    from qnnmem.lpai.net_run.device_child import RunLimits
-
     tool = "qnn-net-run"
     _answer_foreign(options, foreign, console)
     backend = re.split(r"[/\\]", options.backend or "")[-1]
     if _HTP.match(backend):
-        from qnnmem.verbs.htp_net_run import run_on_htp
-
         path = _binary(binary, options)
         _introduce(tool, options, console)
         return run_on_htp(path, options, console, listener)
@@ -83,21 +97,15 @@ def run_binary(
 
 def _refuse_vendor(path: Path) -> None:
     """Raise LoadError for a binary of the SDK's generator, which names its backend."""
-    from qnnmem.htp.binary.context import LPAI_BACKEND
-    from qnnmem.htp.binary.read import describe_binary
-    from qnnmem.loader.file_kind import KINDS, is_kind
-
     if not is_kind(path, ("htp",)):
         return
     if describe_binary(path).backend_id != LPAI_BACKEND:
-        what = f"is {KINDS['htp'].words} for HTP, which runs with --backend libQnnHtp.so"
-        raise LoadError(path, what, cure=KINDS["htp"].readers)
+        mismatch = f"is {KINDS['htp'].words} for HTP, which runs with --backend libQnnHtp.so"
+        raise LoadError(path, mismatch, cure=KINDS["htp"].readers)
     raise LoadError(
         path,
-        (
-            "is a QNN context binary for LPAI, whose code has no public format and cannot run in "
-            "qnnmem"
-        ),
+        "is a QNN context binary for LPAI, whose code has no public format and cannot run "
+        "in qnnmem",
         cure="`qnnmem inspect` shows its inputs and outputs; "
         "prepare the model with `qnnmem prepare`",
     )
@@ -105,8 +113,6 @@ def _refuse_vendor(path: Path) -> None:
 
 def _introduce(tool: str, options: NetRunOptions, console: Console) -> None:
     """Write the first lines of the tool's output."""
-    from qnnmem.lpai.net_run.log import LEVELS
-
     console.say(f"{tool} pid:{os.getpid()}")
     console.say(build_version(tool))
     console.say(f"{tool} log level is : QNN_LOG_LEVEL_{LEVELS[options.log_level].name}")
@@ -114,23 +120,17 @@ def _introduce(tool: str, options: NetRunOptions, console: Console) -> None:
 
 def _say_where(files: FileCount, options: RunOptions, console: Console) -> None:
     """Write the last line of the output, which names the output folder."""
-    from qnnmem.atomic_file import shown
-
     if not files.total:
         return
     kinds = (("of results", files.results), ("of inputs", files.inputs))
-    parts = [f"{count:,} {what}" for what, count in kinds if count]
+    parts = [f"{count:,} {kind}" for kind, count in kinds if count]
     more = f" ({', '.join(parts)})" if parts else ""
-    noun = "file" if files.total == 1 else "files"
-    console.note(f"Wrote {files.total:,} {noun} to {shown(options.output_dir)}{more}")
+    total = counted(files.total, "file")
+    console.note(f"Wrote {total} to {shown(options.output_dir)}{more}")
 
 
 def _explain(report: RunReport, console: Console) -> None:
     """Write an explanation of the failure, and of lines that only look like errors."""
-    from qnnmem.errors import TcmFatal
-    from qnnmem.flags import with_flags
-    from qnnmem.report.tcm import shortage_lines
-
     failure = report.failure
     if failure is not None and not isinstance(failure, TcmFatal):
         console.explain(failure.finding)
@@ -142,8 +142,8 @@ def _explain(report: RunReport, console: Console) -> None:
         console.note(line)
     if isinstance(failure, TcmFatal):
         raise failure
-    for found in report.findings:
-        console.explain(found)
+    for finding in report.findings:
+        console.explain(finding)
     tally = report.tally
     if tally.early:
         console.note(
@@ -166,9 +166,6 @@ def _hints(failure: QnnError) -> tuple[str, ...]:
 
 
 def _run_options(binary: str | None, options: NetRunOptions) -> RunOptions:
-    from qnnmem.lpai.net_run.options import RunOptions
-    from qnnmem.version import __version__
-
     if not options.backend:
         raise UsageError("--backend is missing")
     context, outputs = _binary(binary, options), _outputs(options)
@@ -203,23 +200,20 @@ def _run_options(binary: str | None, options: NetRunOptions) -> RunOptions:
 
 
 def _binary(binary: str | None, options: NetRunOptions) -> Path:
-    given = [name for name in (binary, options.retrieve_context) if name]
-    if not given:
+    names = [name for name in (binary, options.retrieve_context) if name]
+    if not names:
         raise UsageError(
             "--retrieve_context is missing: name a context binary, which `qnnmem prepare` writes"
         )
-    if len(given) > 1:
+    if len(names) > 1:
         raise UsageError(
             "the context binary is named twice, as an argument and by "
             "--retrieve_context; name it once"
         )
-    return Path(given[0])
+    return Path(names[0])
 
 
 def _made_inputs(context: Path, options: NetRunOptions) -> RandomInputs | SampleInputs | None:
-    from qnnmem.loader.file_kind import check_kind
-    from qnnmem.lpai.net_run.options import RandomInputs, SampleInputs
-
     ways = [
         w for w in ("--input_list", "--random-inputs", "--inputs") if getattr(options, _name(w))
     ]
@@ -263,15 +257,15 @@ def _answer_foreign(options: NetRunOptions, foreign: Foreign, console: Console) 
 
 
 def _check_together(options: NetRunOptions, foreign: Foreign) -> None:
-    given = {**asdict(options), **foreign}
+    values = {**asdict(options), **foreign}
     pairs = (
         ("use_native_input_files", "native_input_tensor_names"),
         ("synchronous", "asynchronous"),
         ("max_input_cache_tensor_sets", "max_input_cache_size_mb"),
     )
-    for one, other in pairs:
-        if given[one] and given[other]:
-            raise UsageError(f"--{one} and --{other} cannot be combined")
+    for name, other in pairs:
+        if values[name] and values[other]:
+            raise UsageError(f"--{name} and --{other} cannot be combined")
 
 
 def _outputs(options: NetRunOptions) -> str:
@@ -280,8 +274,6 @@ def _outputs(options: NetRunOptions) -> str:
 
 
 def _shared(options: NetRunOptions) -> MemRegisterType | None:
-    from qnnmem.qnn.enums import MemRegisterType
-
     kind = options.io_tensor_mem_handle_type
     if kind is not None:
         return MemRegisterType[kind.upper()]
@@ -292,8 +284,6 @@ def generate_binary(
     options: GeneratorOptions, foreign: Foreign, console: Console, call: VerbCall
 ) -> int:
     """Make a context binary the way qnn-context-binary-generator does; return the exit code."""
-    from qnnmem.lpai.net_run.log import LEVELS
-
     tool = "qnn-context-binary-generator"
     is_htp, models, target = _checked(options, foreign)
     _check_backend_flags(options, is_htp=is_htp)
@@ -312,14 +302,12 @@ def generate_binary(
 
 def _checked(options: GeneratorOptions, foreign: Foreign) -> tuple[bool, list[Path], Path]:
     """Return three facts: whether the backend is HTP, the model files, and the output file."""
-    from qnnmem.loader.file_kind import check_kind, is_library
-
     for name, reason in GENERATOR_REFUSED.items():
         if foreign[name] is not None:
             raise UsageError(f"--{name} {reason}")
     if options.enable_intermediate_outputs:
-        what = "would make every tensor an output, which qnnmem does not support"
-        raise UsageError(f"--enable_intermediate_outputs {what}")
+        effect = "would make every tensor an output, which qnnmem does not support"
+        raise UsageError(f"--enable_intermediate_outputs {effect}")
     if not options.backend:
         raise UsageError("--backend is missing")
     option, kind = _model_option(options)
@@ -366,9 +354,9 @@ def _check_backend_flags(options: GeneratorOptions, *, is_htp: bool) -> None:
             "memory_limit": "--memory-limit",
         },
     }
-    for name, said in foreign[is_htp].items():
+    for name, flag in foreign[is_htp].items():
         if getattr(options, name):
-            raise UsageError(f"{said} is for {'LPAI' if is_htp else 'HTP'}")
+            raise UsageError(f"{flag} is for {'LPAI' if is_htp else 'HTP'}")
     if not is_htp and options.input_output_tensor_mem_type != "raw":
         raise UsageError("--input_output_tensor_mem_type memhandle is for HTP: LPAI stores no hint")
 
@@ -385,8 +373,8 @@ def _target(options: GeneratorOptions) -> Path:
     """Return `DIR/NAME.bin`; a name that already ends in .bin is unchanged."""
     name = Path(options.binary_file or "")
     if name.is_absolute() or ".." in name.parts or not name.name or "\0" in str(name):
-        what = "must be the name of a file in the folder of --output_dir"
-        raise UsageError(f"--binary_file {what}, not {quote(options.binary_file)}")
+        rule = "must be the name of a file in the folder of --output_dir"
+        raise UsageError(f"--binary_file {rule}, not {quote(options.binary_file)}")
     whole = name if name.suffix == ".bin" else name.with_name(f"{name.name}.bin")
     return Path(options.output_dir) / whole
 
@@ -394,13 +382,8 @@ def _target(options: GeneratorOptions) -> Path:
 def _make_htp(
     models: list[Path], target: Path, options: GeneratorOptions, console: Console, call: VerbCall
 ) -> int:
-    from qnnmem.atomic_file import check_replaceable, folder_for_output
-    from qnnmem.htp.compile import CompileFailure, check_options, compile_model
-    from qnnmem.htp.tool_config import HtpToolConfig, htp_target, read_htp_config
-    from qnnmem.verbs.compiler import need_compiler
-
-    model, given = models[0], options.config_file
-    config = HtpToolConfig() if given is None else read_htp_config(Path(given))
+    model, config_file = models[0], options.config_file
+    config = HtpToolConfig() if config_file is None else read_htp_config(Path(config_file))
     wanted = htp_target(config, _graph_name(model, options) if config.graphs else model.stem)
     for note in wanted.notes:
         console.warn(note)
@@ -410,27 +393,23 @@ def _make_htp(
     with folder_for_output(target.parent):
         check_replaceable(target, force=True)
         say = call.listener.say
-        made = compile_model(model, wanted.soc, compiled, output=target, progress=say)
+        outcome = compile_model(model, wanted.soc, compiled, output=target, progress=say)
     if options.log_level:
-        _show_log(made.outcome, console)
-    if isinstance(made, CompileFailure):
-        return _failed(made, console, call, logged=bool(options.log_level))
-    _done(made, model, target, console)
+        _show_log(outcome.outcome, console)
+    if isinstance(outcome, CompileFailure):
+        return _failed(outcome, console, call, logged=bool(options.log_level))
+    _done(outcome, model, target, console)
     return 0
 
 
 def _graph_name(model: Path, options: GeneratorOptions) -> str:
     """Return the graph's name for config files: a library and a DLC define it themselves."""
-    from qnnmem.loader.dlc import compose, compose_trusted
-
     if options.dlc_path:
         return compose(model)[0].name
     return compose_trusted(model)[0].name if _is_native(options) else model.stem
 
 
 def _compile_options(options: GeneratorOptions, wanted: HtpTarget) -> CompileOptions:
-    from qnnmem.htp.compile import CompileOptions
-
     vtcm, level = options.vtcm_override, options.optimization_level_override
     if vtcm == 0:
         vtcm = wanted.soc.vtcm_mb
@@ -447,9 +426,6 @@ def _compile_options(options: GeneratorOptions, wanted: HtpTarget) -> CompileOpt
 
 def _show_log(outcome: RequestOutcome, console: Console) -> None:
     """Write the log lines of the library that the log level allows."""
-    from qnnmem.htp.requests import OWN_MARK
-    from qnnmem.qnn.enums import LogLevel
-
     levels = {level.name[0]: level for level in LogLevel}
     for line in outcome.log:
         if not line.text.startswith(OWN_MARK):
@@ -458,9 +434,6 @@ def _show_log(outcome: RequestOutcome, console: Console) -> None:
 
 def _failed(failure: CompileFailure, console: Console, call: VerbCall, *, logged: bool) -> int:
     """Write the real tool's lines about a failure, then an explanation; return the exit code."""
-    from qnnmem.qnn.enums import LogLevel
-    from qnnmem.verbs.refusal import failure_code, say_failure
-
     if failure.refusal is not None and not logged:
         console.log(LogLevel.ERROR, failure.refusal.line)
     if failure.code is not None:
@@ -471,17 +444,15 @@ def _failed(failure: CompileFailure, console: Console, call: VerbCall, *, logged
     return failure_code(failure)
 
 
-def _done(made: Compiled, model: Path, target: Path, console: Console) -> None:
+def _done(compiled: Compiled, model: Path, target: Path, console: Console) -> None:
     """Print the path of the written file, and the graph's name in it."""
-    from qnnmem.atomic_file import shown
-
-    for note in made.notes:
+    for note in compiled.notes:
         console.note(f"note: {note}")
     if model.suffix == ".onnx":  # other formats keep the name of their graph
-        name = made.context.graphs[0].name
+        name = compiled.context.graphs[0].name
         console.note(f"note: graph {quote(model.stem)} is called {quote(name)} in the binary")
-    hints = {one.mem_type.name for graph in made.context.graphs for one in graph.tensors}
-    if "MEMHANDLE" in hints and not made.options.memhandle:
+    hints = {tensor.mem_type.name for graph in compiled.context.graphs for tensor in graph.tensors}
+    if "MEMHANDLE" in hints and not compiled.options.memhandle:
         console.note(
             "note: the model itself requests memhandle for inputs and outputs; this setting is kept"
         )
@@ -490,10 +461,6 @@ def _done(made: Compiled, model: Path, target: Path, console: Console) -> None:
 
 def _prepare_trusted(models: list[Path], options: PrepareOptions) -> Prepared:
     """Plan the graphs of model libraries."""
-    from qnnmem.loader.dlc import compose_trusted
-    from qnnmem.loader.onnx.draft import NotTranslated
-    from qnnmem.lpai.preparation import prepare_composed
-
     graphs = [graph for path in models for graph in compose_trusted(path)]
     try:
         return prepare_composed(graphs, options)
@@ -504,12 +471,6 @@ def _prepare_trusted(models: list[Path], options: PrepareOptions) -> Prepared:
 def _make_lpai(
     models: list[Path], target: Path, options: GeneratorOptions, console: Console, call: VerbCall
 ) -> int:
-    from qnnmem.atomic_file import check_replaceable, folder_for_output, shown
-    from qnnmem.lpai.binary import write
-    from qnnmem.lpai.preparation import prepare
-    from qnnmem.lpai.prepare_options import PrepareOptions
-    from qnnmem.verbs.prepare import QUANTIZED, with_config
-
     chosen = {path.stem: path for path in models}
     if len(chosen) < len(models):
         raise UsageError(
@@ -524,9 +485,9 @@ def _make_lpai(
     with folder_for_output(target.parent):
         check_replaceable(target, force=True)
         if _is_native(options):
-            made = _prepare_trusted(models, wanted)
+            prepared = _prepare_trusted(models, wanted)
         else:
-            made = prepare(chosen, wanted, call.listener.say, call.listener)
-        write(made.context, target, force=True)
+            prepared = prepare(chosen, wanted, call.listener.say, call.listener)
+        write(prepared.context, target, force=True)
     console.note(f"Wrote {shown(target)}")
     return 0

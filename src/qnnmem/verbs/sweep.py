@@ -3,22 +3,40 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-if TYPE_CHECKING:
-    from contextlib import ExitStack
+from qnnmem.cache import ResultCache
+from qnnmem.errors import MissingSoc, UsageError
+from qnnmem.htp.compile import is_composed, no_progress
+from qnnmem.htp.compile.compiled import cluster_options, compile_options
+from qnnmem.htp.compile_cache import default_folder, model_digest, settings_of
+from qnnmem.htp.remote.cluster import ClusterModel
+from qnnmem.htp.sweep import (
+    Identity,
+    Question,
+    Sweep,
+    TaskCompiler,
+    check_settings,
+    options_of,
+    parse_axis,
+    points_of,
+    show,
+    sweep_result,
+)
+from qnnmem.htp.worker import LocalModel, Worker
+from qnnmem.loader.file_kind import check_kind
+from qnnmem.targets.socs import find_soc, pd_budget
+from qnnmem.verbs.compiler import cluster_library, libraries_of_workers, need_compiler
+from qnnmem.verbs.refusal import TIMED_OUT, explained_largest, explained_row
 
+if TYPE_CHECKING:
     from qnnmem.htp.compile import CompileOptions
     from qnnmem.htp.installed import Library
-    from qnnmem.htp.sweep import (
-        Axis,
-        Largest,
-        PointCompiler,
-        Question,
-        SweepPoint,
-        SweepRow,
-    )
+    from qnnmem.htp.sweep import Axis, Largest, PointCompiler, SweepPoint, SweepRow
     from qnnmem.options.htp import SweepOptions
     from qnnmem.results.sweep import SweepResult
     from qnnmem.targets.socs import Soc
@@ -28,27 +46,21 @@ if TYPE_CHECKING:
 
 def sweep_task(model: str, options: SweepOptions) -> SweepTask:
     """Return the task for these options; raise UsageError for contradictory options."""
-    from qnnmem.errors import MissingSoc
-    from qnnmem.htp.compile.compiled import compile_options
-    from qnnmem.htp.sweep import Question
-    from qnnmem.targets.socs import find_soc
-
     if options.soc is None:
         raise MissingSoc(model)
     axes, question = _axes(options.vary), Question(options.until or "fits")
     searched = _split(axes, options.searched, options.until)
     _check_file(Path(model), axes)
-    cache = None if options.cache is None else Path(options.cache)
-    places = _Places(options.jobs, options.cluster, cache)
-    base = compile_options(options)
-    return SweepTask(model, find_soc(options.soc), axes, *searched, question, base, places)
+    return SweepTask(
+        *(model, find_soc(options.soc), axes, *searched, question, compile_options(options)),
+        jobs=options.jobs,
+        cluster=options.cluster,
+        cache=None if options.cache is None else Path(options.cache),
+    )
 
 
 def _axes(varied: Sequence[str]) -> list[Axis]:
     """Return the varied settings; raise UsageError if the SoC is among them."""
-    from qnnmem.errors import UsageError
-    from qnnmem.htp.sweep import parse_axis
-
     if any(text.partition("=")[0].strip().lower() in ("soc", "socs") for text in varied):
         raise UsageError(
             "a sweep covers one SoC; for several, use `qnnmem fit MODEL --soc SM8650 --soc SM8750`"
@@ -58,25 +70,13 @@ def _axes(varied: Sequence[str]) -> list[Axis]:
 
 def _check_file(path: Path, axes: Sequence[Axis]) -> None:
     """Raise UsageError for files that are not models, and for dimensions of a DLC."""
-    from qnnmem.htp.compile import is_composed
-    from qnnmem.htp.sweep import check_settings
-    from qnnmem.loader.file_kind import check_kind
-
     check_kind(path, "sweep")
     if is_composed(path):
         check_settings(path, axes)
 
 
-class _Places(NamedTuple):
-    """Where compiles run: local workers or a cluster, how many in parallel, and the cache."""
-
-    jobs: int
-    cluster: str | None
-    kept: Path | None
-
-
 class SweepTask(NamedTuple):
-    """Task of a sweep: the model, the search and the workers."""
+    """Task of a sweep: the model, the search, the workers and the cache."""
 
     model: str
     soc: Soc
@@ -85,7 +85,9 @@ class SweepTask(NamedTuple):
     points: Sequence[SweepPoint]  # combinations of the axes that are not searched
     question: Question
     base: CompileOptions
-    places: _Places
+    jobs: int  # parallel compiles on each local worker
+    cluster: str | None
+    cache: Path | None
 
     @property
     def path(self) -> Path:
@@ -104,15 +106,11 @@ class SweepRun(NamedTuple):
 
     def explained(self, row: SweepRow, flags: Flags) -> SweepRow:
         """Return a row with remedies as options of the verb."""
-        from qnnmem.verbs.refusal import explained_row
-
         task = self.task
         return explained_row(row, task.path, task.soc, task.base, flags)
 
     def as_result(self, flags: Flags) -> SweepResult:
         """Return the JSON result."""
-        from qnnmem.htp.sweep import sweep_result
-
         return sweep_result(
             (self.explained(row, flags) for row in self.rows),
             self.largest,
@@ -125,8 +123,6 @@ class SweepRun(NamedTuple):
     @property
     def exit_code(self) -> int:
         """0 if a setting meets the goal, 4 if all timed out, 1 if all are too large, else 3."""
-        from qnnmem.verbs.refusal import TIMED_OUT
-
         if any(self.task.question.is_met(row.result) for row in self.rows):
             return 0
         if all(row.result.timed_out for row in self.rows):
@@ -136,14 +132,7 @@ class SweepRun(NamedTuple):
 
 def run_sweep(task: SweepTask, call: VerbCall) -> SweepRun:
     """Compile every setting; after Ctrl-C the result has the rows so far."""
-    from contextlib import ExitStack
-
-    from qnnmem.cache import ResultCache
-    from qnnmem.htp.compile_cache import default_folder, model_digest, settings_of
-    from qnnmem.htp.sweep import Identity, Sweep
-    from qnnmem.verbs.refusal import explained_largest
-
-    path, soc, folder = task.path, task.soc, task.places.kept
+    path, soc, folder = task.path, task.soc, task.cache
     with ExitStack() as stack:
         library, compilers = _compilers(task, stack, call)
         identity = Identity(model_digest(path), soc.model_id, library, settings_of(task.base))
@@ -153,73 +142,58 @@ def run_sweep(task: SweepTask, call: VerbCall) -> SweepRun:
             if task.searched is None:
                 return SweepRun(task, run.table(task.points), (), library)
             limits = _limits(soc, task.question)
-            found = [
+            searches = [
                 run.largest(task.searched, point, task.question, limits) for point in task.points
             ]
         except KeyboardInterrupt as exc:
             return SweepRun(task, tuple(run.rows), (), library, exc)
-        rows = tuple(row for _, seen in found for row in seen)
-        largest = (explained_largest(one, path, soc, task.base, call.flags) for one, _ in found)
-        return SweepRun(task, rows, tuple(largest), library)
+        rows = tuple(row for _, seen in searches for row in seen)
+        largest = tuple(
+            explained_largest(answer, path, soc, task.base, call.flags) for answer, _ in searches
+        )
+        return SweepRun(task, rows, largest, library)
 
 
 def _limits(soc: Soc, question: Question) -> dict[str, int]:
     """Return the limits used to predict the largest value."""
-    from qnnmem.htp.sweep import Question
-    from qnnmem.targets.socs import pd_budget
-
-    found = {} if soc.compile_limit is None else {"compile": soc.compile_limit.value}
-    return found if question is Question.COMPILES else {**found, "pd": pd_budget().value}
+    limits = {} if soc.compile_limit is None else {"compile": soc.compile_limit.value}
+    return limits if question is Question.COMPILES else {**limits, "pd": pd_budget().value}
 
 
 def _compilers(
     task: SweepTask, stack: ExitStack, call: VerbCall
 ) -> tuple[str, list[Callable[[], PointCompiler]]]:
     """Return the name of the library, and a compiler factory for each parallel compile."""
-    from dataclasses import replace
-    from functools import partial
-
-    from qnnmem.htp.compile import no_progress
-    from qnnmem.htp.compile.compiled import cluster_options
-    from qnnmem.htp.remote.cluster import ClusterModel
-    from qnnmem.htp.sweep import TaskCompiler, options_of, show
-    from qnnmem.htp.worker import LocalModel, Worker
-    from qnnmem.verbs.compiler import cluster_library, libraries_of_workers, need_compiler
-
-    path, soc, base, places = task.path, task.soc, task.base, task.places
-    if places.cluster is not None:
-        cluster = cluster_library(places.cluster, stack)
+    path, soc, base, jobs = task.path, task.soc, task.base, task.jobs
+    if task.cluster is not None:
+        cluster = cluster_library(task.cluster, stack)
         model = ClusterModel(path, cluster.executor, cluster.answers)
         compiler = TaskCompiler(model, soc, cluster_options(base))
         return cluster.library, [lambda: compiler] * cluster.width
-    last = {one.name: one.values[-1] for one in task.axes if one.name != "vtcm_mb"}
-    at = show(last) if last else ""
-    first = need_compiler(path, (soc,), options_of(last, base), call, at)
+    last = {axis.name: axis.values[-1] for axis in task.axes if axis.name != "vtcm_mb"}
+    settings = show(last) if last else ""
+    first = need_compiler(path, (soc,), options_of(last, base), call, settings)
 
     def make(library: Library) -> TaskCompiler:
         worker = Worker.ready(library)
-        limit = (
-            base.memory_limit or worker.memory_limit // places.jobs
-        )  # parallel compiles share it
+        # Parallel compiles share the memory.
+        limit = base.memory_limit or worker.memory_limit // jobs
         shared = replace(base, memory_limit=limit)
         return TaskCompiler(LocalModel(path, worker, no_progress), soc, shared)
 
-    found = libraries_of_workers(first, call.listener)
-    return first.name, [partial(make, one) for one in found for _ in range(places.jobs)]
+    libraries = libraries_of_workers(first, call.listener)
+    return first.name, [partial(make, library) for library in libraries for _ in range(jobs)]
 
 
 def _split(
     axes: Sequence[Axis], searched: str | None, until: str | None
 ) -> tuple[Axis | None, list[SweepPoint]]:
     """Return the axis whose largest value is searched, and all combinations of the other axes."""
-    from qnnmem.errors import UsageError
-    from qnnmem.htp.sweep import points_of
-
     if until is not None and searched is None:
         raise UsageError("--until needs --max, which names the searched value")
     if searched is None:
         return None, list(points_of(axes))
-    found = [axis for axis in axes if axis.name == searched]
-    if len(found) != 1 or searched == "precision":
+    chosen = [axis for axis in axes if axis.name == searched]
+    if len(chosen) != 1 or searched == "precision":
         raise UsageError(f"--max {searched[:40]} needs one --vary {searched[:40]}=LOW..HIGH")
-    return found[0], list(points_of([axis for axis in axes if axis.name != searched]))
+    return chosen[0], list(points_of([axis for axis in axes if axis.name != searched]))

@@ -6,6 +6,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qnnmem.errors import MissingSoc, UsageError
+from qnnmem.fix.proof.against_cpu import beside_files, beside_htp
+from qnnmem.fix.remedy import self_contained
+from qnnmem.htp.compile import CompileOptions
+from qnnmem.loader.file_kind import check_kind
+from qnnmem.loader.onnx import read_shaped
+from qnnmem.targets.socs import find_soc
+from qnnmem.verbs.compiler import need_compiler
 
 if TYPE_CHECKING:
     from qnnmem.options.htp import ValidateOptions
@@ -15,14 +22,6 @@ if TYPE_CHECKING:
 
 def validate_model(file: str, options: ValidateOptions, call: VerbCall) -> ValidateResult:
     """Compare a model on the CPU with HTP, or with saved outputs."""
-    from qnnmem.fix.proof.against_cpu import beside_files, beside_htp
-    from qnnmem.fix.remedy import self_contained
-    from qnnmem.htp.compile import CompileOptions
-    from qnnmem.loader.file_kind import check_kind
-    from qnnmem.loader.onnx import read_shaped
-    from qnnmem.targets.socs import find_soc
-    from qnnmem.verbs.compiler import need_compiler
-
     path = Path(file)
     check_kind(path, "validate", takes=("onnx",))
     if (options.data is None) != (options.results is None):
@@ -33,14 +32,7 @@ def validate_model(file: str, options: ValidateOptions, call: VerbCall) -> Valid
     if options.results is None and options.soc is None:
         raise MissingSoc(path)
     soc = None if options.soc is None else find_soc(options.soc)
-    model = self_contained(
-        read_shaped(
-            path,
-            dims=dict(options.dims),
-            shapes=dict(options.shapes),
-            values=dict(options.values),
-        )
-    )
+    model = self_contained(read_shaped(path, **options.sizes))
     limits = options.tolerance, options.time_limit
     if options.data is not None and options.results is not None:
         return beside_files(file, model, Path(options.data), Path(options.results), *limits)

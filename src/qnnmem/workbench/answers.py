@@ -75,16 +75,16 @@ def download(content: bytes | str, name: str, media_type: str) -> Response:
 
 def refusal(request: Request, status: int, sentence: str) -> Response:
     """Return a response with one sentence, as HTML if the client asked for a page."""
-    said = shorten(sentence, _LONGEST)
+    text = shorten(sentence, _LONGEST)
     # The rest of the body is not read, so the connection must close.
     headers = {"connection": "close"} if status >= 400 and request.method != "GET" else {}
     if "text/html" in request.headers.get("accept", "") and request.method == "GET":
         body = (
             '<!doctype html><html lang="en"><meta charset="utf-8"><title>qnnmem</title>'
-            f'<link rel="stylesheet" href="/static/app.css"><p class="alone">{escape(said)}</p>'
+            f'<link rel="stylesheet" href="/static/app.css"><p class="alone">{escape(text)}</p>'
         )
         return Response(body, status, headers, "text/html")
-    return Response(json.dumps({"error": said}), status, headers, "application/json")
+    return Response(json.dumps({"error": text}), status, headers, "application/json")
 
 
 def error_answer(request: Request, exc: Exception) -> Response:
@@ -93,11 +93,11 @@ def error_answer(request: Request, exc: Exception) -> Response:
         return refusal(request, _status(exc), exc.sentence(flag))
     status = getattr(exc, "status_code", None)
     if isinstance(status, int):
-        said = {
+        sentences = {
             404: "nothing was found at this address",
-            405: ("this address does not allow the method"),
+            405: "this address does not allow the method",
         }
-        return refusal(request, status, said.get(status, str(getattr(exc, "detail", exc))))
+        return refusal(request, status, sentences.get(status, str(getattr(exc, "detail", exc))))
     return refusal(request, 500, "internal error, please report it")
 
 

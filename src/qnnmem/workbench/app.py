@@ -84,8 +84,8 @@ class Workbench:
         app = Starlette(
             routes=[Route(path, _answering(to), methods=[how]) for path, to, how in routes]
         )
-        app.add_exception_handler(404, _said)
-        app.add_exception_handler(405, _said)
+        app.add_exception_handler(404, _error)
+        app.add_exception_handler(405, _error)
         return Guard(app, self.access)
 
     async def page(self, request: Request) -> Response:
@@ -99,8 +99,8 @@ class Workbench:
 
     async def login(self, request: Request) -> Response:
         """Set a session cookie in exchange for the token."""
-        given = (await receive_json(request)).get("token")
-        text = given if isinstance(given, str) else ""
+        token = (await receive_json(request)).get("token")
+        text = token if isinstance(token, str) else ""
         if why := self.access.refused_token(text, address_of(request)):
             raise RequestRefused(*why)
         answer = json_answer({})
@@ -125,7 +125,7 @@ class Workbench:
         return {
             "changes": self.bench.history.changes,
             "files": [_file_values(file) for file in self.bench.history.files()],
-            "results": [_entry_values(one) for one in self.bench.history.entries(_LISTED)],
+            "results": [asdict(entry) for entry in self.bench.history.entries(_LISTED)],
             "jobs": self.bench.jobs.jobs(),
         }
 
@@ -256,12 +256,12 @@ class Workbench:
 
     async def made(self, request: Request) -> Response:
         """Send an output file of a job as a download."""
-        number, at = request.path_params["number"], request.path_params["at"]
+        number, index = request.path_params["number"], request.path_params["at"]
         entry = self.bench.history.entry(number)
-        if entry is None or at >= len(entry.outputs):
+        if entry is None or index >= len(entry.outputs):
             raise RequestRefused(404, "this file was removed")
-        path = self.bench.made.path(self.bench.history.key(number), at)
-        head = download(b"", entry.outputs[at].name, "application/octet-stream").headers
+        path = self.bench.made.path(self.bench.history.key(number), index)
+        head = download(b"", entry.outputs[index].name, "application/octet-stream").headers
         names = {"content-disposition": head["content-disposition"]}
         return FileResponse(path, headers=names, media_type="application/octet-stream")
 
@@ -276,10 +276,10 @@ class Workbench:
                 if not (text.isascii() and text.isdigit() and len(text) < 18):
                     raise RequestRefused(400, "choose two results")
                 entry = self.bench.history.entry(int(text))
-                found = self.bench.history.result(int(text))
-                if entry is None or found is None:
+                result = self.bench.history.result(int(text))
+                if entry is None or result is None:
                     raise RequestRefused(404, "this result was removed")
-                sides.append((entry, found))
+                sides.append((entry, result))
             (first, before), (second, after) = sides
             return comparison(before, after, (_title(first), _title(second)))
 
@@ -314,7 +314,7 @@ def _answering(answer: Answering) -> Answering:
     return answered
 
 
-async def _said(request: Request, exc: Exception) -> Response:
+async def _error(request: Request, exc: Exception) -> Response:
     return error_answer(request, exc)
 
 
@@ -333,9 +333,5 @@ def _file_values(file: KeptFile) -> dict[str, Any]:
 def _task_values(task: Task) -> dict[str, Any]:
     return {
         **{"name": task.name, "title": task.title, "words": task.words, "is_live": task.is_live},
-        "controls": [one.values() for one in task.controls],
+        "controls": [control.values() for control in task.controls],
     }
-
-
-def _entry_values(entry: KeptResult) -> dict[str, Any]:
-    return asdict(entry)

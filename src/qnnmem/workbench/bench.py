@@ -67,12 +67,12 @@ class Bench:
     def take_result(self, file: KeptFile) -> KeptResult:
         """Add an uploaded result to the history and remove the uploaded file."""
         try:
-            found = read_result(self.uploads.path(file.id), file.name)
+            result = read_result(self.uploads.path(file.id), file.name)
             new = KeptResult(
-                *(0, "", file.name, "result", {}, "", schema_in(found) or "", summary_of(found)),
-                *(exit_code_of(found), 0.0, 0.0),
+                *(0, "", file.name, "result", {}, "", schema_in(result) or "", summary_of(result)),
+                *(exit_code_of(result), 0.0, 0.0),
             )
-            return self.history.add(key_of(file, "result", {}), new, found)
+            return self.history.add(key_of(file, "result", {}), new, result)
         finally:
             self.uploads.remove(file.id)
 
@@ -82,10 +82,10 @@ def read_result(path: Path, name: str) -> dict[str, Any]:
     if path.stat().st_size > MAX_RESULT:
         raise LoadError(name, f"a result can have at most {MAX_RESULT:,} bytes")
     try:
-        found = json.loads(read_bytes(path, MAX_RESULT))
+        result = json.loads(read_bytes(path, MAX_RESULT))
     except (ValueError, RecursionError) as exc:
         raise LoadError(name, "is not valid JSON; it may be truncated") from exc
-    if not isinstance(found, dict):
+    if not isinstance(result, dict):
         raise LoadError(name, "is not a result of qnnmem")
-    sections_of(found, name)
-    return found
+    sections_of(result, name)
+    return result

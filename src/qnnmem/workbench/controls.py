@@ -101,8 +101,8 @@ class Control:
             return self._number(value)
         items = value if self.field.is_many and isinstance(value, list) else [value]
         self._check(len(items) <= _MAX_ITEMS, "too many values")
-        found = tuple(one for item in items for one in self._items(item))
-        return found if self.field.is_many else found[0]
+        values = tuple(value_read for item in items for value_read in self._items(item))
+        return values if self.field.is_many else values[0]
 
     def _number(self, value: Any) -> int | float:
         if isinstance(value, str) and value.isascii() and value.isdigit() and len(value) < 16:
@@ -121,13 +121,13 @@ class Control:
         elif self.choices:
             self._check(item in (known for known, _ in self.choices), item)
         try:
-            found = self.field.parsed(item)
+            values = self.field.parsed(item)
         except UsageError:
             self._check(False, item)
             raise
         # The server would read the file on this machine, with its own rights.
-        self._check(not any(map(_names_file, found)), item)
-        return found
+        self._check(not any(map(_names_file, values)), item)
+        return values
 
     def _check(self, is_right: bool, value: object) -> None:
         if not is_right:
@@ -137,7 +137,7 @@ class Control:
 
 def _names_file(value: Any) -> bool:
     several = value if isinstance(value, tuple) else (value,)
-    return any(isinstance(one, Path) for one in several)
+    return any(isinstance(item, Path) for item in several)
 
 
 @cache
@@ -165,7 +165,7 @@ def controls_of(
 def _choices(field: OptionField) -> tuple[tuple[str, str], ...]:
     opt = field.opt
     if field.is_many or not opt.choices:
-        return tuple((str(one), str(one)) for one in opt.choices or opt.offered)
+        return tuple((str(choice), str(choice)) for choice in opt.choices or opt.offered)
     labels = opt.labels or tuple(map(str, opt.choices))
     known = dict(zip(map(str, opt.choices), labels, strict=True))
     unset = known.pop(str(field.default), "") if field.default is not None else opt.default

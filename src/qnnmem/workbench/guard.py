@@ -72,14 +72,14 @@ def network_of(address: str) -> str:
     All loopback addresses are one network.
     """
     try:
-        found = ipaddress.ip_address(address.partition("%")[0])
+        ip = ipaddress.ip_address(address.partition("%")[0])
     except ValueError:
         return address
-    if found.version == 6:
-        if found.ipv4_mapped is None and not found.is_loopback:
-            return str(ipaddress.ip_network((found, 64), strict=False))
-        found = found.ipv4_mapped or found
-    return LOOPBACK if found.is_loopback else str(found)
+    if ip.version == 6:
+        if ip.ipv4_mapped is None and not ip.is_loopback:
+            return str(ipaddress.ip_network((ip, 64), strict=False))
+        ip = ip.ipv4_mapped or ip
+    return LOOPBACK if ip.is_loopback else str(ip)
 
 
 def peer_user(peer: tuple[str, int], own_port: int) -> int | None:
@@ -87,7 +87,7 @@ def peer_user(peer: tuple[str, int], own_port: int) -> int | None:
 
     Every local user can use all addresses in 127.0.0.0/8, so an address does not identify a user.
     """
-    wanted = {f"{one}:{peer[1]:04X}" for one in _written(peer[0])}
+    wanted = {f"{written}:{peer[1]:04X}" for written in _written(peer[0])}
     for table in _TABLES:
         try:
             lines = table.read_text("ascii").splitlines()[1:]
@@ -134,12 +134,12 @@ class Access:
 
     def takes_host(self, text: str) -> bool:
         """Return True if a Host header names this machine."""
-        found = _HOST.fullmatch(text)
-        if found is None:
+        match = _HOST.fullmatch(text)
+        if match is None:
             return False
-        name = found["name"].lower()
+        name = match["name"].lower()
         if self.is_local:
-            return name in _LOOPBACK and int(found["port"] or 80) == self.port
+            return name in _LOOPBACK and int(match["port"] or 80) == self.port
         return name in (*_LOOPBACK, *_own_names()) or _is_address(name)
 
     def takes_token(self, text: str) -> bool:
@@ -159,9 +159,9 @@ class Access:
         """Return None for a request with a valid cookie or token, else a status and a sentence."""
         if not self.token or self._brings_cookie(request):
             return None
-        kind, _, given = request.headers.get("authorization", "").partition(" ")
+        kind, _, token = request.headers.get("authorization", "").partition(" ")
         if kind.lower() == "bearer":
-            return self.refused_token(given.strip(), address_of(request))
+            return self.refused_token(token.strip(), address_of(request))
         return 401, "the token is missing"
 
     def _brings_cookie(self, request: Request) -> bool:
@@ -206,14 +206,12 @@ def refused(request: Request, access: Access) -> tuple[int, str] | None:
     """Return None if the request is allowed, else a status and a sentence."""
     hosts = request.headers.getlist("host")
     if len(hosts) != 1 or not access.takes_host(hosts[0]):
-        return 421, ("this is not the address of the workbench; open the address that it printed")
+        return 421, "this is not the address of the workbench; open the address that it printed"
     origins = request.headers.getlist("origin")
     if origins and origins != [f"http://{hosts[0]}"]:
         return 403, "requests from pages of other origins are refused"
     if any(site not in ("same-origin", "none") for site in _sites(request)):
-        return 403, (
-            "requests from other sites are refused; type the address into the browser instead"
-        )
+        return 403, "requests from other sites are refused; type the address into the browser"
     return None if request.url.path in _OPEN else access.kept_out(request)
 
 

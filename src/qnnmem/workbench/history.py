@@ -153,13 +153,13 @@ class History:
 
     def file(self, file: str) -> KeptFile | None:
         """Return the record of a file, or None."""
-        return next((one for one in self.files() if one.id == file), None)
+        return next((record for record in self.files() if record.id == file), None)
 
     def add(self, key: str, new: KeptResult, result: Mapping[str, Any]) -> KeptResult:
         """Store a result; it replaces a result with the same key."""
         text = json.dumps(result, separators=(",", ":"))
         packed = zlib.compress(text.encode(), 3)
-        outputs = json.dumps([[one.name, one.size] for one in new.outputs])
+        outputs = json.dumps([[output.name, output.size] for output in new.outputs])
         row = (
             *(key, new.file, new.name, new.task, json.dumps(dict(new.options)), new.command),
             *(new.schema, new.summary, new.exit_code, new.seconds, time.time(), outputs),
@@ -181,10 +181,10 @@ class History:
                 " FROM results) WHERE place = 1 OR (place <= ? AND bytes <= ?))",
                 (MAX_RESULTS, MAX_HISTORY),
             )
-        found = self.entry(number or 0)
-        if found is None:
+        stored = self.entry(number or 0)
+        if stored is None:
             raise OutputError("a result could not be stored in the history")
-        return found
+        return stored
 
     def found(self, key: str) -> KeptResult | None:
         """Return the stored result for a key; None if it is missing or damaged."""
@@ -206,11 +206,11 @@ class History:
         )
         return _entry(rows[0]) if rows else None
 
-    def entries(self, most: int = MAX_RESULTS) -> list[KeptResult]:
+    def entries(self, limit: int = MAX_RESULTS) -> list[KeptResult]:
         """Return the summaries of results, newest first."""
         rows = self._rows(
             f"SELECT {_LISTED} FROM results ORDER BY id DESC LIMIT ?",  # noqa: S608
-            most,
+            limit,
         )
         return [_entry(row) for row in rows]
 
@@ -324,10 +324,10 @@ def _unpacked(packed: object, digest: object) -> dict[str, Any] | None:
     if not isinstance(packed, bytes) or hashlib.sha256(packed).hexdigest() != digest:
         return None
     try:
-        found = json.loads(zlib.decompress(packed))
+        values = json.loads(zlib.decompress(packed))
     except (zlib.error, ValueError):
         return None
-    return found if isinstance(found, dict) else None
+    return values if isinstance(values, dict) else None
 
 
 def repair(path: Path, reason: str, tables: str, checks: Mapping[str, RowCheck]) -> str:
@@ -342,12 +342,12 @@ def repair(path: Path, reason: str, tables: str, checks: Mapping[str, RowCheck])
         with closing(sqlite3.connect(fresh, isolation_level=None)) as new:
             new.executescript(f"BEGIN; {tables} COMMIT;")
             kept = {name: _copy(path, new, name, check) for name, check in checks.items()}
-        said = (
+        sentence = (
             f"the history was damaged ({reason}); {kept['results']:,} results and"
             f" {kept['files']:,} files could be read; the damaged history is in "
             f"{DAMAGED}/{aside.name}"
         )
-        (aside / REASON).write_text(f"{said}\n", "utf-8")
+        (aside / REASON).write_text(f"{sentence}\n", "utf-8")
         for end in ("", *BESIDE):
             beside = path.with_name(f"{path.name}{end}")
             if beside.exists():
@@ -355,7 +355,7 @@ def repair(path: Path, reason: str, tables: str, checks: Mapping[str, RowCheck])
         fresh.rename(path)
     except (OSError, sqlite3.Error) as exc:
         raise OutputError(f"the history is damaged and cannot be repaired ({exc})") from exc
-    return said
+    return sentence
 
 
 def _new_folder(folder: Path) -> Path:

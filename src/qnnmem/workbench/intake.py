@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from typing import Any
 
@@ -60,20 +60,8 @@ async def receive_file(request: Request, bench: Bench) -> KeptFile:
 async def _pieces(request: Request) -> AsyncIterator[bytes]:
     """Yield the body piece by piece; raise TimeoutError if a piece is late."""
     stream = request.stream()
-    while True:
-        try:
-            piece = await asyncio.wait_for(_next(stream), IDLE_S)
-        except StopAsyncIteration:
-            return
-        if piece is None:
-            return
+    while (piece := await asyncio.wait_for(anext(stream, None), IDLE_S)) is not None:
         yield piece
-
-
-async def _next(stream: AsyncIterator[bytes]) -> bytes | None:
-    async for piece in stream:
-        return piece
-    return None
 
 
 async def receive_json(request: Request) -> dict[str, Any]:
@@ -91,32 +79,24 @@ async def receive_json(request: Request) -> dict[str, Any]:
                 body += piece
                 if len(body) > MAX_REQUEST:
                     raise RequestRefused(413, "the request is too large")
-        found = json.loads(bytes(body))
+        values = json.loads(bytes(body))
     except TimeoutError as exc:
         raise RequestRefused(408, "the request is too slow") from exc
     except ClientDisconnect as exc:
         raise RequestRefused(400, "the request is incomplete") from exc
     except (ValueError, RecursionError) as exc:
         raise RequestRefused(400, "the request is not JSON") from exc
-    if not isinstance(found, dict):
+    if not isinstance(values, dict):
         raise RequestRefused(400, "the request is not a JSON object")
-    return found
+    return values
 
 
 async def drain(request: Request) -> None:
     """Read what is left of a refused body, up to a limit."""
-
-    async def read() -> None:
-        left = _DRAINED
-        async for piece in request.stream():
-            left -= len(piece)
-            if left < 0:
-                return
-
+    left = _DRAINED
     with suppress(Exception):  # only the answer matters
-        await _within(read())
-
-
-async def _within(work: Awaitable[None]) -> None:
-    async with asyncio.timeout(_DRAIN_S):
-        await work
+        async with asyncio.timeout(_DRAIN_S):
+            async for piece in request.stream():
+                left -= len(piece)
+                if left < 0:
+                    return

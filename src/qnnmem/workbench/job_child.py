@@ -19,7 +19,7 @@ from msgspec import field
 from qnnmem.child import REPLY_LIMIT, describe_limit, limit_memory, open_replies
 from qnnmem.errors import FreeDimensions, LoadError, QnnMemError
 from qnnmem.text import sentence
-from qnnmem.units import format_size
+from qnnmem.verbs import progress_words
 from qnnmem.wire import WireMessage, read_frame, write_frame
 
 if TYPE_CHECKING:
@@ -66,11 +66,7 @@ class _Listener:
 
     def __call__(self, progress: Progress) -> None:
         """Forward a progress report of the planner."""
-        best = (
-            f"best so far {format_size(progress.peak)}, lower bound "
-            f"{format_size(progress.lower_bound)}"
-        )
-        self.say(f"{progress.doing}; {best}")
+        self.say(progress_words(progress))
 
     def say(self, doing: str) -> None:
         """Forward the current step."""
@@ -119,14 +115,14 @@ def _is_asked() -> bool:
     return bool(select.select([0], [], [], 0)[0])
 
 
-def _refused(exc: QnnMemError, said: str) -> JobReply:
+def _refused(exc: QnnMemError, message: str) -> JobReply:
     """Return the error; add settings that would help, unless the file itself is bad."""
-    settings = [(one.name, str(one.value)) for one in getattr(exc, "settings", ())]
+    settings = [(setting.name, str(setting.value)) for setting in getattr(exc, "settings", ())]
     is_open = bool(settings) or isinstance(exc, FreeDimensions)
     stage = exc.stage if isinstance(exc, LoadError) else "none"
     is_unreadable = not is_open and stage in ("", "read", "guard")
     is_guess = bool(getattr(exc, "untried", ""))
-    return JobReply(exc.exit_code, said, settings, is_guess, is_unreadable)
+    return JobReply(exc.exit_code, message, settings, is_guess, is_unreadable)
 
 
 def _done(request: JobRequest, replies: BinaryIO) -> tuple[JobReply, bytes]:

@@ -53,7 +53,7 @@ class JobFolder:
 
     def shown_json(self, text: str) -> str:
         """Return a JSON text in which the uploaded file's name replaces its random name."""
-        name, stem = (json.dumps(one)[1:-1] for one in (self._shown, _stem(self._shown)))
+        name, stem = (json.dumps(spelling)[1:-1] for spelling in (self._shown, _stem(self._shown)))
         return self._replaced(text, name, stem)
 
     def _replaced(self, text: str, name: str, stem: str) -> str:
@@ -63,9 +63,9 @@ class JobFolder:
     def made(self) -> list[tuple[Path, str]]:
         """Return the job's output files with the names to show for them."""
         root = self.path / MADE
-        found = sorted(path for path in root.rglob("*") if path.is_file() and not path.is_symlink())
-        names = [self.shown(path.relative_to(root).as_posix()) for path in found]
-        return list(zip(found, names, strict=True))[:_MOST]
+        paths = sorted(path for path in root.rglob("*") if path.is_file() and not path.is_symlink())
+        names = [self.shown(path.relative_to(root).as_posix()) for path in paths]
+        return list(zip(paths, names, strict=True))[:_MOST]
 
     def finish_text(self, path: Path) -> None:
         """Replace random names in a short text file that the job wrote."""

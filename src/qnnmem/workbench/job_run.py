@@ -118,26 +118,26 @@ def ask(
             tell(folder.shown(shorten(doing, 300)))
     finally:
         watchdog.cancel()
-    said = f"the job was stopped after {time_limit_s:,.0f} s"
+    why = f"the job was stopped after {time_limit_s:,.0f} s"
     if not expired.is_set():
         limit = describe_limit(child.memory_limit)
-        said = f"the job's process ended without an answer; it might have needed more than {limit}"
-    return JobAnswer(JobReply(3, said), is_whole=False)
+        why = f"the job's process ended without an answer; it might have needed more than {limit}"
+    return JobAnswer(JobReply(3, why), is_whole=False)
 
 
 def _answer(reply: JobReply, payload: bytes, folder: JobFolder) -> JobAnswer:
     if reply.error:
         return JobAnswer(replace(reply, error=folder.shown(reply.error)))
     try:
-        found = json.loads(folder.shown_json(payload.decode("utf-8", "replace")))
+        result = json.loads(folder.shown_json(payload.decode("utf-8", "replace")))
     except (ValueError, RecursionError):
         return JobAnswer(JobReply(70, "the job's result is not JSON; please report this"))
-    if not isinstance(found, dict):
+    if not isinstance(result, dict):
         return JobAnswer(JobReply(70, "the job's result is not a JSON object; please report this"))
-    if reason := _why_unreadable(found):
+    if reason := _why_unreadable(result):
         return JobAnswer(JobReply(reply.exit_code, reason, is_unreadable=True))
-    found, code = _without_neighbours(found, reply.exit_code)
-    return JobAnswer(JobReply(code), found)
+    result, code = _without_neighbours(result, reply.exit_code)
+    return JobAnswer(JobReply(code), result)
 
 
 def _without_neighbours(result: dict[str, Any], exit_code: int) -> tuple[dict[str, Any], int]:
@@ -148,16 +148,16 @@ def _without_neighbours(result: dict[str, Any], exit_code: int) -> tuple[dict[st
     """
     if result.get("schema") != schema_name(LintResult):
         return result, exit_code
-    found = read_as(result, "lint", LintResult)
-    if not any(finding.check == _MISSING for finding in found.findings):
+    report = read_as(result, "lint", LintResult)
+    if not any(finding.check == _MISSING for finding in report.findings):
         return result, exit_code
     findings = tuple(
         replace(finding, severity=Severity.NOTE, cure=_CURE)
         if finding.check == _MISSING
         else finding
-        for finding in found.findings
+        for finding in report.findings
     )
-    better = lint_result(found.files, findings, strict=found.strict)
+    better = lint_result(report.files, findings, strict=report.strict)
     return to_builtins(better), 0 if better.passes else exit_code
 
 
@@ -165,6 +165,6 @@ def _why_unreadable(result: Mapping[str, Any]) -> str:
     """Return why no file could be checked; empty if a file was checked."""
     if result.get("schema") != schema_name(LintResult) or result["findings"]:
         return ""
-    found = read_as(result, "lint", LintResult)
-    reasons = [f"{file.path}: {file.unreadable}" for file in found.unreadable]
-    return reasons[0] if reasons and len(reasons) == len(found.files) else ""
+    report = read_as(result, "lint", LintResult)
+    reasons = [f"{file.path}: {file.unreadable}" for file in report.unreadable]
+    return reasons[0] if reasons and len(reasons) == len(report.files) else ""

@@ -19,7 +19,7 @@ from typing import Any, Literal
 
 from qnnmem.child import ChildProcess
 from qnnmem.errors import QnnMemError, UsageError
-from qnnmem.report.shell import file_word, shell_line
+from qnnmem.report.shell import file_word, option_and_value, shell_line
 from qnnmem.results.read import schema_in
 from qnnmem.text import sentence
 from qnnmem.version import __version__
@@ -100,11 +100,11 @@ class JobQueue:
         work: Path,
         uploads: Uploads,
         history: History,
-        made: MadeFiles,
+        outputs: MadeFiles,
         *,
         keeps_spare: bool = True,
     ) -> None:
-        self._work, self._uploads, self._history, self._made = work, uploads, history, made
+        self._work, self._uploads, self._history, self._made = work, uploads, history, outputs
         self._changed = threading.Condition()
         self._jobs: dict[str, BenchJob] = {}
         self._waiting: list[BenchJob] = []
@@ -167,11 +167,11 @@ class JobQueue:
             self._remember(job)
             self._waiting.append(job)
             self._changed.notify()
-        self._told()
+        self._notify()
 
     def _remember(self, job: BenchJob) -> None:
         self._jobs[job.id] = job
-        ended = [one.id for one in self._jobs.values() if one.has_ended]
+        ended = [kept.id for kept in self._jobs.values() if kept.has_ended]
         for old in ended[:-_REMEMBERED]:
             del self._jobs[old]
 
@@ -200,7 +200,7 @@ class JobQueue:
             self._uploads.let_go(job.file.id)
         elif child is not None:
             child.give_up()
-        self._told()
+        self._notify()
         return True
 
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
@@ -214,7 +214,7 @@ class JobQueue:
 
         return stop
 
-    def _told(self) -> None:
+    def _notify(self) -> None:
         with self._changed:
             listeners = tuple(self._listeners)
         for listener in listeners:
@@ -242,17 +242,17 @@ class JobQueue:
                     return
                 job = self._waiting.pop(0)
                 job.state, job.doing, job.started = "running", "starting", time.time()
-            self._told()
+            self._notify()
             try:
                 self._do(job)
             except QnnMemError as exc:
-                said = str(exc).replace(str(self._work), "the folder of the workbench")
-                self._end(job, "failed", JobReply(exc.exit_code, said))
+                why = str(exc).replace(str(self._work), "the folder of the workbench")
+                self._end(job, "failed", JobReply(exc.exit_code, why))
             except Exception as exc:  # a worker thread must survive its job
                 self._end(job, "failed", JobReply(70, f"internal error: {sentence(exc)}"))
             finally:
                 self._uploads.let_go(job.file.id)
-                self._told()
+                self._notify()
 
     def _do(self, job: BenchJob) -> None:
         source = self._uploads.path(job.file.id)
@@ -298,8 +298,8 @@ class JobQueue:
         self, job: BenchJob, result: dict[str, Any], exit_code: int, folder: JobFolder
     ) -> KeptResult:
         outputs = self._made.keep(job.key, folder) if job.task.makes_files else ()
-        typed = [part for word in job.words for part in _parts(word)]
-        command = shell_line(["qnnmem", *typed, *job.task.before_file, file_word(job.file.name)])
+        words = ["qnnmem", *job.words, *job.task.before_file, file_word(job.file.name)]
+        command = shell_line(part for word in words for part in option_and_value(word))
         seconds = time.time() - job.started
         code = exit_code_of(result) if is_of_program(result) else exit_code
         new = KeptResult(
@@ -314,7 +314,7 @@ class JobQueue:
             job.doing = doing
             if counted and (of := int(counted[2])):
                 job.fraction = min(1.0, max(0.0, (int(counted[1]) - 1) / of))
-        self._told()
+        self._notify()
 
     def _end(self, job: BenchJob, state: JobState, reply: JobReply) -> None:
         is_gone = job.is_first and reply.is_unreadable and self._uploads.drop(job.file.id)
@@ -323,12 +323,6 @@ class JobQueue:
                 return
             job.state, job.doing, job.reply, job.is_gone = state, state, reply, is_gone
             job.seconds = time.time() - job.started
-
-
-def _parts(word: str) -> list[str]:
-    """Split an option and its value into words of a command line."""
-    option, _, value = word.partition("=")
-    return [option, value] if word.startswith("--") and value and value[0] != "-" else [word]
 
 
 def checked_options(values: object) -> dict[str, Any]:

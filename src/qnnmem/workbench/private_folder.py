@@ -88,9 +88,9 @@ def _check_parts(folder: Path, names: Iterable[str]) -> None:
             else stat.S_ISREG(state.st_mode) and state.st_nlink == 1
         )
         if not is_right or (os.name == "posix" and state.st_uid != os.geteuid()):
-            what = "folder" if is_folder else "file"
+            noun = "folder" if is_folder else "file"
             raise UsageError(
-                f"{name} in the folder of the workbench is not a {what} of the "
+                f"{name} in the folder of the workbench is not a {noun} of the "
                 "workbench; name an empty folder or a new one"
             )
 
@@ -150,5 +150,5 @@ def private_file(path: Path) -> None:
                 beside.chmod(0o600)
 
 
-def _refused(what: str, exc: OSError) -> OutputError:
-    return OutputError(f"{what} ({(exc.strerror or str(exc)).lower()})")
+def _refused(problem: str, exc: OSError) -> OutputError:
+    return OutputError(f"{problem} ({(exc.strerror or str(exc)).lower()})")

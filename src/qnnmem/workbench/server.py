@@ -47,12 +47,12 @@ class BoundedProtocol(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Read data; stop the header timer once the headers have arrived."""
-        before, at = self.cycle, 0
-        while at < len(data) and not self.transport.is_closing():
+        before, start = self.cycle, 0
+        while start < len(data) and not self.transport.is_closing():
             # h11 limits only incomplete heads, so pass the data on in small pieces.
             size = _PIECE if self.conn.their_state is h11.IDLE else len(data)
-            super().data_received(data[at : at + size])
-            at += size
+            super().data_received(data[start : start + size])
+            start += size
         if self.cycle is not before:
             self._disarm()
 
@@ -116,23 +116,23 @@ class WorkbenchServer(uvicorn.Server):
 def bound_socket(host: str, port: int) -> socket.socket:
     """Return a listening socket; raise UsageError if the address cannot be used."""
     try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        family, kind, protocol, _, address = found[0]
-        made = socket.socket(family, kind, protocol)
+        addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        family, kind, protocol, _, address = addresses[0]
+        listening = socket.socket(family, kind, protocol)
     except (OSError, UnicodeError) as exc:
         raise UsageError(f"there is no address {host[:80]!r} on this machine") from exc
     try:
         if os.name == "posix":  # on other systems it would share the port
-            made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind(address)
-        made.listen(128)
+            listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listening.bind(address)
+        listening.listen(128)
     except OSError as exc:
-        made.close()
+        listening.close()
         if exc.errno == errno.EADDRINUSE:
             raise UsageError(f"port {port} is in use; choose another, or 0 for any") from exc
         reason = (exc.strerror or str(exc)).lower()
         raise UsageError(f"cannot listen on {host}:{port} ({reason})") from exc
-    return made
+    return listening
 
 
 def server_for(bench: Bench, access: Access) -> WorkbenchServer:

@@ -27,7 +27,7 @@ _OF_PROGRAMS = ("qnnmem.check-client/1", "qnnmem.watch/1", "qnnmem.fail-each/1")
 
 def fragment(result: Result, name: str) -> str:
     """Return a result as HTML to insert into the page."""
-    return lines(part for one in sections_of(result, name) for part in _part(one))
+    return lines(part for section in sections_of(result, name) for part in _part(section))
 
 
 def _part(section: PageSection) -> Iterator[Html]:
@@ -41,14 +41,14 @@ def whole_page(result: Result, name: str) -> str:
 
 def comparison(before: Result, after: Result, names: tuple[str, str]) -> str:
     """Return the comparison of two results as HTML; raise UsageError if their kinds differ."""
-    found = compare_results(before, after, names=names)
+    difference = compare_results(before, after, names=names)
     first, second = (tag("code", name) for name in names)
     return lines(
         [
             Html('<section class="shown">'),
             tag("h2", "Before and after"),
             tag("p", "from ", first, " to ", second, class_="faint wraps"),
-            *diff_parts(found),
+            *diff_parts(difference),
             *_maps(before, after),
             Html("</section>"),
         ]
@@ -56,10 +56,10 @@ def comparison(before: Result, after: Result, names: tuple[str, str]) -> str:
 
 
 def _maps(before: Result, after: Result) -> Iterator[Html]:
-    if not all(one.get("schema") == "qnnmem.plan/1" for one in (before, after)):
+    if not all(result.get("schema") == "qnnmem.plan/1" for result in (before, after)):
         return
     try:
-        plans = [msgspec.convert(one, ready(PlanResult)) for one in (before, after)]
+        plans = [msgspec.convert(result, ready(PlanResult)) for result in (before, after)]
     except msgspec.ValidationError:
         return
     first, second = (plan.map for plan in plans)

@@ -26,7 +26,7 @@ _ONE_TASK = {
 }
 _APPS = (".apk", ".aab", ".apks")
 _SETTINGS = (".json", ".conf", ".config", ".cfg")
-_SIZES = tuple(one.name for one in option_fields(ShapeOptions))
+_SIZES = tuple(option.name for option in option_fields(ShapeOptions))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,13 +63,13 @@ class Task:
 
     def read(self, request: Mapping[str, Any]) -> Options:
         """Return the options of a request; raise UsageError for a wrong setting."""
-        given = {field.name: value for field, value in read_request(self.controls, request)}
-        return self.options(**given, **self.fixed)
+        values = {field.name: value for field, value in read_request(self.controls, request)}
+        return self.options(**values, **self.fixed)
 
     def typed(self, request: Mapping[str, Any]) -> list[str]:
         """Return the equivalent command without the file."""
-        given = read_request(self.controls, request)
-        words = [word for field, value in given for word in field.words(value)]
+        values = read_request(self.controls, request)
+        words = [word for field, value in values for word in field.words(value)]
         return [self.name, *words, *([f"--output={MADE}"] if self.makes_files else [])]
 
 
@@ -84,16 +84,16 @@ _PLAN = Task(
 )
 _BUFFERS = replace(
     _PLAN,
-    without=tuple(one.name for one in option_fields(PlanOptions) if not one.opt.for_buffers),
+    without=tuple(
+        option.name for option in option_fields(PlanOptions) if not option.opt.for_buffers
+    ),
     of="buffers",
 )
 _BILL = Task(
-    *(
-        "footprint",
-        "HTP bill",
-        ("How much memory the model needs on HTP, from the real library."),
-        1800.0,
-    ),
+    "footprint",
+    "HTP bill",
+    "How much memory the model needs on HTP, from the real library.",
+    1800.0,
     FootprintOptions,
     needed=("soc",),
 )
@@ -120,27 +120,19 @@ _TASKS: Mapping[str, Task] = {
     "sweep": _SWEEP,
     "fix": _FIX,
     "inspect": Task("inspect", "Inspect", "Contents of the binary.", 300.0, is_live=True),
-    "lint": Task(
-        *("lint", "Lint", "Errors in the config file.", 120.0),
-        LintOptions,
-        is_live=True,
-    ),
+    "lint": Task("lint", "Lint", "Errors in the config file.", 120.0, LintOptions, is_live=True),
     "doctor": Task(
-        *(
-            "doctor",
-            "Diagnosis",
-            ("Which stage failed, why, and how many bytes are missing."),
-            1800.0,
-        ),
+        "doctor",
+        "Diagnosis",
+        "Which stage failed, why, and how many bytes are missing.",
+        1800.0,
         is_live=True,
     ),
     "watch": Task(
-        *(
-            "watch",
-            "Watched",
-            "What the program allocated, what it released, and which calls failed.",
-            300.0,
-        ),
+        "watch",
+        "Watched",
+        "What the program allocated, what it released, and which calls failed.",
+        300.0,
         is_live=True,
         before_file=("--read",),
     ),
@@ -220,7 +212,7 @@ def first_task(kind: str, name: str = "") -> str:
 
 def checked_task(kind: str, name: str, wanted: object) -> Task:
     """Return the task that a request names; raise UsageError if the file has no such task."""
-    found = tasks_for(kind, name).get(wanted) if isinstance(wanted, str) else None
-    if found is None:
+    task = tasks_for(kind, name).get(wanted) if isinstance(wanted, str) else None
+    if task is None:
         raise UsageError(f"{quote(wanted)} is not a task for this file")
-    return found
+    return task

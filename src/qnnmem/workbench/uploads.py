@@ -98,7 +98,7 @@ class Uploads:
         """Append received bytes."""
         _check_size(coming.size + len(piece))
         with self._lock:
-            if sum(one.size for one in self._coming.values()) + len(piece) > MAX_COMING:
+            if sum(upload.size for upload in self._coming.values()) + len(piece) > MAX_COMING:
                 raise TooLarge(
                     f"more than {format_size(MAX_COMING)} are being uploaded at the same time"
                 )
@@ -153,11 +153,11 @@ class Uploads:
     def hold(self, file: str) -> KeptFile:
         """Protect a file from removal while a job reads it; return its record."""
         with self._lock:
-            found = self._history.file(file)
-            if found is None:
+            record = self._history.file(file)
+            if record is None:
                 raise UsageError("this file was removed; upload it again")
             self._busy[file] = self._busy.get(file, 0) + 1
-            return found
+            return record
 
     def let_go(self, file: str) -> None:
         """Release a file after a job has read it."""

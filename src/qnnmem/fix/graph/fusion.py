@@ -128,7 +128,7 @@ class Reworker(ChildProcess):
         import onnx
         from google.protobuf.message import DecodeError  # type: ignore[import-untyped]  # no stubs
 
-        _, content = self.ask(request, Done, model.SerializeToString(), most=self.memory_limit)
+        _, content = self.ask(request, Done, model.SerializeToString(), limit=self.memory_limit)
         rewritten = onnx.ModelProto()
         try:
             rewritten.ParseFromString(content)

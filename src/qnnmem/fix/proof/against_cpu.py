@@ -139,7 +139,7 @@ def _compared(
     every: bool = False,
     samples: int = 1,
 ) -> ValidateResult:
-    from qnnmem.results.fix import finite
+    from qnnmem.results.result import finite
     from qnnmem.results.validate import ComparedTensor
 
     op_types = {name: node.op_type for node in model.graph.node for name in node.output}

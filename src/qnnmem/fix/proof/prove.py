@@ -39,7 +39,8 @@ from qnnmem.fix.proof.program import (
 from qnnmem.fix.remedy import LARGEST_MODEL, Change, FixCase, models_of, self_contained
 from qnnmem.planner.model_plan import DEFAULT_ALIGN
 from qnnmem.planner.pools import PoolOptions
-from qnnmem.results.fix import ValidatedOutput, Validation, finite
+from qnnmem.results.fix import ValidatedOutput, Validation
+from qnnmem.results.result import finite
 from qnnmem.wire import Done
 
 if TYPE_CHECKING:

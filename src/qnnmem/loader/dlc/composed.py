@@ -63,7 +63,7 @@ def _asked(
         ChildProcess("qnnmem.loader.dlc.program", time_limit_s, errors=printed) as child,
     ):
         try:
-            reply, data = child.ask(request, Composed, most=MEMORY_LIMIT)
+            reply, data = child.ask(request, Composed, limit=MEMORY_LIMIT)
         except ChildLost as lost:
             raise LoadError(path, _why_lost(child, request, printed)) from lost
         except ChildFailed as exc:

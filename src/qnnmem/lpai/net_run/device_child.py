@@ -77,7 +77,7 @@ class DeviceChild(ChildProcess):
         self.findings: list[Finding] = []
         self.cure: Words = ""  # set if the device was lost
         self._lost = False
-        limit = limits.memory or child_memory_limit(most=None)
+        limit = limits.memory or child_memory_limit(largest=None)
         self.send(Start(limit, settings))
 
     def create(self) -> Sequence[CompiledGraph]:

@@ -47,7 +47,8 @@ from qnnmem.lpai.quantize.quantized_graph import (
     tie_states,
 )
 from qnnmem.quiet_onnxruntime import import_onnxruntime
-from qnnmem.results.prepared import LARGE_ERROR, TriedWidths, finite
+from qnnmem.results.prepared import LARGE_ERROR, TriedWidths
+from qnnmem.results.result import finite
 from qnnmem.text import quote, sentence
 from qnnmem.wire import ChildFailure, WireMessage, read_frame, write_frame
 

@@ -111,7 +111,7 @@ def limited_memory(limit: int | None) -> Iterator[None]:
     import resource
 
     before = resource.getrlimit(resource.RLIMIT_AS)
-    wanted = limit or memory_limit(most=None)
+    wanted = limit or memory_limit(largest=None)
     hard = before[1]
     soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
     resource.setrlimit(resource.RLIMIT_AS, (soft, hard))

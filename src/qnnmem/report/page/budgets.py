@@ -24,37 +24,38 @@ _NO_MAPS: Mapping[str, PlanMap] = {}
 _COLOURS = ("scratch", "persistent", "io", "constants")
 
 
-def check_page(found: CheckResult, maps: Mapping[str, PlanMap]) -> str:
+def check_page(result: CheckResult, maps: Mapping[str, PlanMap]) -> str:
     """Return a whole page about the models of a project; `maps` holds the planned models' maps."""
     from qnnmem.report.page.document import render_page
 
-    return render_page([check_section(found, maps)], "Models against their budgets")
+    return render_page([check_section(result, maps)], "Models against their budgets")
 
 
-def check_section(found: CheckResult, maps: Mapping[str, PlanMap] = _NO_MAPS) -> PageSection:
+def check_section(result: CheckResult, maps: Mapping[str, PlanMap] = _NO_MAPS) -> PageSection:
     """Return a section with a matrix of models and targets, then a part about each model."""
-    fits = {0: True, 1: False}.get(found.exit_code)
-    listed = list(enumerate(found.models))
-    worst = sorted(listed, key=lambda pair: (-_margin(pair[1])[0], pair[0]))
+    fits = {0: True, 1: False}.get(result.exit_code)
+    anchored = [(_anchor(result, number), model) for number, model in enumerate(result.models)]
+    worst = sorted(anchored, key=lambda pair: -_margin(pair[1])[0])
+    reasons = [(m.name, why) for _, m in worst[:_FIRST] for why in m.reasons[:1]]
     body = [
-        answer(fits, found.verdict.removeprefix("fits: ").removeprefix("does not fit: ")),
-        *(tag("p", f"{one.name}: {why}") for _, one in worst[:_FIRST] for why in one.reasons[:1]),
-        _matrix(found, listed),
-        *(_model(one, _anchor(found, at), found, maps.get(one.name)) for at, one in worst[:_MOST]),
+        answer(fits, result.verdict.removeprefix("fits: ").removeprefix("does not fit: ")),
+        *(tag("p", f"{name}: {why}") for name, why in reasons),
+        _matrix(result, anchored),
+        *(_model(m, anchor, result, maps.get(m.name)) for anchor, m in worst[:_MOST]),
     ]
     return PageSection("Models against their budgets", lines(body), has_map=bool(maps))
 
 
-def _anchor(found: CheckResult, number: int) -> str:
+def _anchor(result: CheckResult, number: int) -> str:
     """Return an id that is unique on the page."""
-    return f"model-{crc32(found.config.encode('utf-8', 'replace')):08x}-{number}"
+    return f"model-{crc32(result.config.encode('utf-8', 'replace')):08x}-{number}"
 
 
-def _tightest(one: ModelCheck) -> tuple[float, str]:
+def _tightest(model: ModelCheck) -> tuple[float, str]:
     """Return the used share of the tightest limit, and the name of its pool."""
     shares = [
         (check.need_bytes / max(check.have_bytes, 1), check.pool)
-        for check in one.checks
+        for check in model.checks
         if check.need_bytes is not None
         and check.have_bytes is not None
         # A graph uses all VTCM it is given: reaching that limit exactly means nothing.
@@ -63,26 +64,27 @@ def _tightest(one: ModelCheck) -> tuple[float, str]:
     return max(shares, default=(0.0, ""))
 
 
-def _margin(one: ModelCheck) -> tuple[float, str, str]:
+def _margin(model: ModelCheck) -> tuple[float, str, str]:
     """Return the used share of the tightest limit, to sort by, and a cell's CSS class and text."""
-    share, pool = _tightest(one)
-    words = f"{pool} {share_words(share)}" if pool else one.answer or "no budget"
-    if one.fits is False or one.exit_code in (1, 2):
-        return max(share, 1.0) + 1, "over", words if one.fits is False else one.answer
-    if one.fits is None:
-        return 1.5, "unknown", one.answer or "cannot tell"
+    share, pool = _tightest(model)
+    words = f"{pool} {share_words(share)}" if pool else model.answer or "no budget"
+    if model.fits is False or model.exit_code in (1, 2):
+        return max(share, 1.0) + 1, "over", words if model.fits is False else model.answer
+    if model.fits is None:
+        return 1.5, "unknown", model.answer or "cannot tell"
     return share, "tight" if share > _TIGHT else "roomy", words
 
 
-def _matrix(found: CheckResult, listed: Sequence[tuple[int, ModelCheck]]) -> Html:
+def _matrix(result: CheckResult, anchored: Sequence[tuple[str, ModelCheck]]) -> Html:
     """Return a table of files by targets; each cell links to the graphs of a file."""
     cells: dict[tuple[str, str], list[Html]] = {}
-    for at, one in listed:
-        _, kind, words = _margin(one)
-        name = one.name if one.file and one.name != f"{one.file} ({one.target})" else words
-        link = tag("a", words, href=f"#{_anchor(found, at)}", class_=f"margin {kind}", title=name)
-        cell = tag("div", link, *_change(one, found))
-        cells.setdefault((one.file or one.name, one.target), []).append(cell)
+    for anchor, model in anchored:
+        _, kind, words = _margin(model)
+        has_name = model.file and model.name != f"{model.file} ({model.target})"
+        title = model.name if has_name else words
+        link = tag("a", words, href=f"#{anchor}", class_=f"margin {kind}", title=title)
+        cell = tag("div", link, *_change(model, result))
+        cells.setdefault((model.file or model.name, model.target), []).append(cell)
     files = list(dict.fromkeys(file for file, _ in cells))
     targets = sorted({target for _, target in cells})
     rows = [(file, *(lines(cells.get((file, target), [])) for target in targets)) for file in files]
@@ -100,16 +102,16 @@ def _matrix(found: CheckResult, listed: Sequence[tuple[int, ModelCheck]]) -> Htm
     return lines([table(head, rows), legend])
 
 
-def _accepted(one: ModelCheck, found: CheckResult, pool: str) -> list[tuple[AcceptedState, int]]:
+def _accepted(model: ModelCheck, result: CheckResult, pool: str) -> list[tuple[AcceptedState, int]]:
     """Return the accepted sizes of a pool and their commits, the oldest first."""
-    states = ((state, state.models.get(one.name, {}).get(pool)) for state in found.history)
+    states = ((state, state.models.get(model.name, {}).get(pool)) for state in result.history)
     return [(state, size) for state, size in states if size is not None]
 
 
-def _change(one: ModelCheck, found: CheckResult) -> Iterator[Html]:
+def _change(model: ModelCheck, result: CheckResult) -> Iterator[Html]:
     """Yield the history of the tightest pool, and its change since the last accepted size."""
-    _, pool = _tightest(one)
-    accepted, now = _accepted(one, found, pool), one.pools.get(pool)
+    _, pool = _tightest(model)
+    accepted, now = _accepted(model, result, pool), model.pools.get(pool)
     if not accepted or now is None:
         return
     state, last = accepted[-1]
@@ -126,7 +128,7 @@ def _change(one: ModelCheck, found: CheckResult) -> Iterator[Html]:
 def _sparkline(sizes: Sequence[int], pool: str) -> Html:
     top, wide = max(*sizes, 1), 76 / max(len(sizes) - 1, 1)
     points = " ".join(
-        f"{2 + at * wide:.1f},{22 - 20 * one / top:.1f}" for at, one in enumerate(sizes)
+        f"{2 + index * wide:.1f},{22 - 20 * size / top:.1f}" for index, size in enumerate(sizes)
     )
     words = (
         f"{pool}, accepted: {', '.join(map(format_size, sizes[:-1]))}; now {format_size(sizes[-1])}"
@@ -137,110 +139,111 @@ def _sparkline(sizes: Sequence[int], pool: str) -> Html:
     )
 
 
-def _model(one: ModelCheck, anchor: str, found: CheckResult, plan: PlanMap | None) -> Html:
+def _model(model: ModelCheck, anchor: str, result: CheckResult, plan: PlanMap | None) -> Html:
     rows = [
         Bar(check.pool, [("total", check.need_bytes)], check.have_bytes)
-        for check in one.checks
+        for check in model.checks
         if check.need_bytes is not None and check.have_bytes is not None
     ]
-    trend = list(_trend(one, found))
+    trend = list(_trend(model, result))
     body = lines(
         [
-            tag("p", badge(one.fits), Html(" "), one.answer),
-            *(tag("p", reason) for reason in one.reasons),
-            limit_bars(rows, f"Need of {one.name} against each budget"),
+            tag("p", badge(model.fits), Html(" "), model.answer),
+            *(tag("p", reason) for reason in model.reasons),
+            limit_bars(rows, f"Need of {model.name} against each budget"),
             *trend,
-            table(("pool", "bytes"), list(one.pools.items())) if one.pools else Html(""),
-            memory_map(plan, budget=_have(one, "scratch")) if plan is not None else Html(""),
+            table(("pool", "bytes"), list(model.pools.items())) if model.pools else Html(""),
+            memory_map(plan, budget=_have(model, "scratch")) if plan is not None else Html(""),
         ]
     )
-    is_open = one.fits is False or len(found.models) == 1
-    return details(one.name, body, is_open=is_open, name=anchor)
+    is_open = model.fits is False or len(result.models) == 1
+    return details(model.name, body, is_open=is_open, name=anchor)
 
 
-def _have(one: ModelCheck, pool: str) -> int | None:
-    return next((check.have_bytes for check in one.checks if check.pool == pool), None)
+def _have(model: ModelCheck, pool: str) -> int | None:
+    return next((check.have_bytes for check in model.checks if check.pool == pool), None)
 
 
-def _trend(one: ModelCheck, found: CheckResult) -> Iterator[Html]:
+def _trend(model: ModelCheck, result: CheckResult) -> Iterator[Html]:
     """Yield a chart for each pool that changed: its accepted sizes by commit, then today's size."""
-    states = [state for state in found.history if one.name in state.models]
-    judged = {check.pool for check in one.checks}
-    for pool, now in one.pools.items():
-        accepted = _accepted(one, found, pool)
-        points = [*((float(at), size) for at, (_, size) in enumerate(accepted))]
+    states = [state for state in result.history if model.name in state.models]
+    judged = {check.pool for check in model.checks}
+    for pool, now in model.pools.items():
+        accepted = _accepted(model, result, pool)
+        points = [*((float(index), size) for index, (_, size) in enumerate(accepted))]
         points.append((float(len(accepted)), now))
         if pool in judged and len({size for _, size in points}) > 1:
-            have = _have(one, pool)
+            have = _have(model, pool)
             limits = [] if have is None or have > 4 * now else [("budget", have)]
             days = [*(state.time[:10] for state, _ in accepted), "now"]
             yield tag("h4", f"{pool}, accepted and now")
-            yield line(points, f"{pool} of {one.name}", limits, names=days)
+            yield line(points, f"{pool} of {model.name}", limits, names=days)
     if len(states) > 1:
-        rows = [(s.commit[:12], s.time[:10], *_pools(s.models[one.name], one)) for s in states]
-        head = ("commit", "accepted", *one.pools)
+        rows = [(s.commit[:12], s.time[:10], *_pools(s.models[model.name], model)) for s in states]
+        head = ("commit", "accepted", *model.pools)
         yield details(f"{counted(len(states), 'commit')} of the baseline", table(head, rows))
 
 
-def _pools(sizes: Mapping[str, int], one: ModelCheck) -> Iterator[int | None]:
-    return (sizes.get(pool) for pool in one.pools)
+def _pools(sizes: Mapping[str, int], model: ModelCheck) -> Iterator[int | None]:
+    return (sizes.get(pool) for pool in model.pools)
 
 
-def diff_section(found: DiffResult) -> PageSection:
+def diff_section(result: DiffResult) -> PageSection:
     """Return a section about two results: pools, changed verdicts, changed tensors."""
-    return PageSection("Before and after", lines(diff_parts(found)))
+    return PageSection("Before and after", lines(diff_parts(result)))
 
 
-def diff_parts(found: DiffResult) -> Iterator[Html]:
+def diff_parts(result: DiffResult) -> Iterator[Html]:
     """Yield the verdict, then each file before and after."""
-    differs = "" if found.changed else "nothing differs; "
-    words = found.verdict.removeprefix("worse: ")
-    yield answer(not found.worse, differs, words, words=("not worse", "worse", ""))
-    yield from (part for one in found.subjects for part in _subject(one))
-    yield from (tag("p", f"only after: {name}") for name in found.appeared)
-    yield from (tag("p", f"only before: {name}") for name in found.vanished)
+    differs = "" if result.changed else "nothing differs; "
+    words = result.verdict.removeprefix("worse: ")
+    yield answer(not result.worse, differs, words, words=("not worse", "worse", ""))
+    yield from (part for subject in result.subjects for part in _subject(subject))
+    yield from (tag("p", f"only after: {name}") for name in result.appeared)
+    yield from (tag("p", f"only before: {name}") for name in result.vanished)
 
 
-def _subject(one: SubjectChange) -> Iterator[Html]:
-    before, after = (PurePath(name).name or name for name in (one.before, one.after))
+def _subject(subject: SubjectChange) -> Iterator[Html]:
+    before, after = (PurePath(name).name or name for name in (subject.before, subject.after))
     yield tag("h3", before if before == after else f"{before} to {after}")
-    for turned in one.verdicts:
-        said = f"{turned.question}: {turned.before}, now {turned.after}"
+    for turned in subject.verdicts:
+        words = f"{turned.question}: {turned.before}, now {turned.after}"
         kind = "bad" if turned.worse else "good" if turned.better else "open"
-        yield tag("p", said, class_=kind)
+        yield tag("p", words, class_=kind)
     rows = [
         Bar(f"{pool.pool}, {when}", [(pool.pool if pool.pool in _COLOURS else "other", size)])
-        for pool in one.pools
+        for pool in subject.pools
         for when, size in (("before", pool.before_bytes), ("after", pool.after_bytes))
         if size is not None and pool.change_bytes
     ]
     if rows:
         yield bars(rows, "Pools before and after")
-    yield table(("pool, bytes", "before", "after", "change", ""), map(_pool, one.pools))
-    yield from (tag("p", p.not_comparable) for p in one.pools if p.not_comparable)
-    if one.limits:
-        limits = [(limit.name, limit.before_bytes, limit.after_bytes) for limit in one.limits]
+    yield table(("pool, bytes", "before", "after", "change", ""), map(_pool, subject.pools))
+    yield from (tag("p", p.not_comparable) for p in subject.pools if p.not_comparable)
+    if subject.limits:
+        limits = [(limit.name, limit.before_bytes, limit.after_bytes) for limit in subject.limits]
         yield table(("budget, bytes", "before", "after"), limits)
-    if one.settings:
-        settings = [(setting.name, setting.before, setting.after) for setting in one.settings]
+    if subject.settings:
+        settings = [(setting.name, setting.before, setting.after) for setting in subject.settings]
         yield table(("setting", "before", "after"), settings)
-    if one.tensors:
-        title = f"{counted(len(one.tensors), 'tensor')} changed"
+    if subject.tensors:
+        title = f"{counted(len(subject.tensors), 'tensor')} changed"
         head = ("tensor, bytes", "", "before", "after", "change")
-        listed = table(head, map(_tensor, one.tensors[:_MOST]))
-        yield details(title, listed, is_open=len(one.tensors) <= _OPEN)
+        listed = table(head, map(_tensor, subject.tensors[:_MOST]))
+        yield details(title, listed, is_open=len(subject.tensors) <= _OPEN)
 
 
 def _pool(pool: PoolChange) -> tuple[Cell, ...]:
     change = pool.change_bytes
     kind = "bad" if pool.worse else "good" if (change or 0) < 0 else "faint"
     share = f"{pool.fraction:+.1%}" if pool.fraction else ""
-    said = "not comparable" if pool.not_comparable else None if change is None else _signed(change)
-    return pool.pool, pool.before_bytes, pool.after_bytes, said, tag("span", share, class_=kind)
+    words = "not comparable" if pool.not_comparable else None if change is None else _signed(change)
+    return pool.pool, pool.before_bytes, pool.after_bytes, words, tag("span", share, class_=kind)
 
 
-def _tensor(one: TensorChange) -> tuple[Cell, ...]:
-    return one.name, one.change, one.before_bytes, one.after_bytes, _signed(one.change_bytes)
+def _tensor(tensor: TensorChange) -> tuple[Cell, ...]:
+    sizes = tensor.before_bytes, tensor.after_bytes, _signed(tensor.change_bytes)
+    return tensor.name, tensor.change, *sizes
 
 
 def _signed(number: int) -> Html:

@@ -85,23 +85,23 @@ def _shapes(row: Bar, scale: float, whole: int) -> Iterator[str]:
     left = row.start
     for kind, size in row.pieces:
         place = f'x="{left * scale:.3f}%" width="{size * scale:.3f}%"'
-        said = f"<title>{text(kind)}: {size:,} bytes</title>"
-        yield f'<rect {place} y="3" height="16" class="{text(kind)}">{said}</rect>'
+        title = f"<title>{text(kind)}: {size:,} bytes</title>"
+        yield f'<rect {place} y="3" height="16" class="{text(kind)}">{title}</rect>'
         left += size
     if row.limit is not None and row.limit <= whole:
-        at = f"{row.limit * scale:.3f}%"
+        x = f"{row.limit * scale:.3f}%"
         if row.total > row.limit:
-            ends = f'x1="{at}" x2="{row.total * scale:.3f}%" y1="11" y2="11"'
+            ends = f'x1="{x}" x2="{row.total * scale:.3f}%" y1="11" y2="11"'
             yield f'<line {ends} class="beyond"/><line {ends} class="excess"/>'
-        yield f'<line x1="{at}" x2="{at}" y1="0" y2="22" class="limit"/>'
+        yield f'<line x1="{x}" x2="{x}" y1="0" y2="22" class="limit"/>'
 
 
 def _axis(whole: int) -> Html:
     marks = [
-        f'<line x1="{at:.3f}%" x2="{at:.3f}%" y1="0" y2="5" class="axis"/>'
-        f'<text x="{at:.3f}%" y="17"{" class=middle" if tick else ""}>{short_size(tick)}</text>'
+        f'<line x1="{place:.3f}%" x2="{place:.3f}%" y1="0" y2="5" class="axis"/>'
+        f'<text x="{place:.3f}%" y="17"{" class=middle" if tick else ""}>{short_size(tick)}</text>'
         for tick in round_ticks(whole, 4, is_size=True)
-        if (at := _REACH * tick / whole) < 92
+        if (place := _REACH * tick / whole) < 92
     ]
     line = f'<line x1="0" x2="{_REACH}%" y1="0.5" y2="0.5" class="axis"/>'
     empty = tag("span", "", class_="label")
@@ -109,14 +109,14 @@ def _axis(whole: int) -> Html:
     return tag("div", empty, drawn, tag("span", "", class_="amount"), class_="bar scale")
 
 
-def round_ticks(top: int, most: int, *, is_size: bool) -> list[int]:
+def round_ticks(top: int, count: int, *, is_size: bool) -> list[int]:
     """Return 0 and at most `most` round numbers up to `top`; for sizes, powers of two."""
     step = 1
     factors = [2] if is_size else [2, 2.5, 2]
-    at = 0
-    while top // step > most:
-        step = int(step * factors[at % len(factors)])
-        at += 1
+    turn = 0
+    while top // step > count:
+        step = int(step * factors[turn % len(factors)])
+        turn += 1
     return list(range(0, top + 1, step))
 
 
@@ -201,14 +201,14 @@ def curves(
     """Return a chart of several named curves on common axes; a single curve is filled."""
     if stepped:
         series = [(name, _lasting(points)) for name, points in series]
-    every = [point for _, points in series for point in points]
-    if not every:
+    all_points = [point for _, points in series for point in points]
+    if not all_points:
         return Html("")
-    low, high = min(x for x, _ in every), max(x for x, _ in every)
+    low, high = min(x for x, _ in all_points), max(x for x, _ in all_points)
     # Space values that double, such as batches, evenly.
     scale = log2 if not stepped and low > 0 and high >= _DOUBLED * low else float
     first, last = scale(low), scale(high)
-    top = max([size for _, size in every] + [limit for _, limit in limits]) or 1
+    top = max([size for _, size in all_points] + [limit for _, limit in limits]) or 1
     wide, tall = (_WIDE - 12) / ((last - first) or 1), (_TALL - _TOP) / top
 
     def place(x: float, y: int) -> str:
@@ -220,8 +220,8 @@ def curves(
     for number, (_, points) in enumerate(series):
         shapes += _shapes_of(points, place, f"s{number % _COLOURS}", stepped, len(series) == 1)
     shapes += [
-        f'<path d="M0 {_TALL - limit * tall:.1f}H{_WIDE}" class="limit l{at}"/>'
-        for at, (_, limit) in enumerate(limits)
+        f'<path d="M0 {_TALL - limit * tall:.1f}H{_WIDE}" class="limit l{index}"/>'
+        for index, (_, limit) in enumerate(limits)
     ]
     write = short_size if is_size else shown
     up = [
@@ -229,7 +229,7 @@ def curves(
         for tick in ticks
     ]
     inner = "\n".join(shapes)
-    known = sorted({x for x, _ in every})
+    known = sorted({x for x, _ in all_points})
     places = _round_places(low, high) if stepped or len(known) > _MARKED else known
     across = _across([((wide * (scale(x) - first) + 6) / 10, _below(x, names)) for x in places])
     return lines(
@@ -243,7 +243,7 @@ def curves(
                 f'<svg class="across" height="20">{"".join(across)}</svg>'
                 f'<span class="unit">{text(unit)}</span></div>'
             ),
-            _keys(series, limits, shown, max(size for _, size in every)),
+            _keys(series, limits, shown, max(size for _, size in all_points)),
         ]
     )
 
@@ -267,17 +267,17 @@ def _keys(
     highest: int,
 ) -> Html:
     named = [
-        Html(f'<span class="key"><i class="s{at % _COLOURS}"></i>{text(name)}</span>')
-        for at, (name, _) in enumerate(series)
+        Html(f'<span class="key"><i class="s{number % _COLOURS}"></i>{text(name)}</span>')
+        for number, (name, _) in enumerate(series)
         if name
     ]
     named += [
         Html(
             f'<span class="key"><svg width="26" height="10" aria-hidden="true">'
-            f'<line x1="0" x2="26" y1="5" y2="5" class="limit l{at}"/></svg>'
+            f'<line x1="0" x2="26" y1="5" y2="5" class="limit l{number}"/></svg>'
             f"{text(name)} {text(shown(limit))}</span>"
         )
-        for at, (name, limit) in enumerate(limits)
+        for number, (name, limit) in enumerate(limits)
     ]
     if not limits:  # limits are mostly at the highest point
         named.append(tag("span", f"highest {shown(highest)}", class_="key"))
@@ -303,15 +303,15 @@ def _lasting(points: Points) -> Points:
 def _round_places(low: float, high: float) -> list[float]:
     step = max(round_ticks(max(int(high - low), 1), 5, is_size=False)[1:2] or [1])
     begin = -(-low // step) * step
-    return [begin + at * step for at in range(int((high - begin) // step) + 1)] or [low]
+    return [begin + index * step for index in range(int((high - begin) // step) + 1)] or [low]
 
 
 def _across(marks: Sequence[tuple[float, str]]) -> Iterator[str]:
     """Yield SVG labels at percentages of the plot's width, without labels that would overlap."""
     free = -1.0
-    for at, words in marks:
+    for place, words in marks:
         half = 50 * (7.5 * len(words) + 8) / _NARROW
-        if at - half >= free or at == marks[0][0]:
-            end = " end" if at + half > 100 else "" if at < half else " middle"
-            yield f'<text x="{at:.2f}%" y="14" class="x{end}">{text(words)}</text>'
-            free = at + (0 if end == " end" else half if end else 2 * half)
+        if place - half >= free or place == marks[0][0]:
+            end = " end" if place + half > 100 else "" if place < half else " middle"
+            yield f'<text x="{place:.2f}%" y="14" class="x{end}">{text(words)}</text>'
+            free = place + (0 if end == " end" else half if end else 2 * half)

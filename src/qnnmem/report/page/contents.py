@@ -15,7 +15,7 @@ from qnnmem.results.context import ContextDocument, VendorGraphInfo
 from qnnmem.results.inspect import DlcGraph, DlcResult, InspectedBinary, InspectedGraph
 from qnnmem.results.lint import LintResult, Severity
 from qnnmem.results.plan import TcmAnswer
-from qnnmem.text import counted
+from qnnmem.text import by_sizes, counted
 from qnnmem.units import format_size
 
 _MOST = 50  # graphs shown
@@ -24,40 +24,40 @@ _TENSORS = ("", "tensor", "type", "shape")
 _POOLS = {"scratch": "scratch", "persistent": "persistent", "io": "io", "constants": "constants"}
 
 
-def dlc_section(found: DlcResult) -> PageSection:
+def dlc_section(result: DlcResult) -> PageSection:
     """Return a section about a DLC file: operators, inputs, outputs, stored bytes."""
     body = [
-        *(part for graph in found.graphs[:_MOST] for part in _dlc_graph(graph)),
-        *_beyond(len(found.graphs)),
+        *(part for graph in result.graphs[:_MOST] for part in _dlc_graph(graph)),
+        *_beyond(len(result.graphs)),
     ]
-    return PageSection(f"Contents of {file_name(found.file)}", lines(body))
+    return PageSection(f"Contents of {file_name(result.file)}", lines(body))
 
 
 def _dlc_graph(graph: DlcGraph) -> Iterator[Html]:
     kinds = Counter(op.type for op in graph.ops)
-    stored = sum(one.stored_bytes for one in graph.tensors)
+    stored = sum(tensor.stored_bytes for tensor in graph.tensors)
     yield tag("h3", graph.name)
     yield tag("p", f"{counted(len(graph.ops), 'operator')}, {counted(stored, 'byte')} stored")
     rows = [
-        (_SIDES[one.type], one.name, _short(one.data_type), _shape(one.dimensions), one.bytes)
-        for one in graph.tensors
-        if one.type in _SIDES
+        (_SIDES[t.type], t.name, _short(t.data_type), by_sizes(t.dimensions[:32]), t.bytes)
+        for t in graph.tensors
+        if t.type in _SIDES
     ]
     yield table((*_TENSORS, "bytes"), rows)
     yield details("Operators", table(("operator", "number"), kinds.most_common()))
 
 
-def htp_binary_section(found: ContextDocument, where: str) -> PageSection:
+def htp_binary_section(document: ContextDocument, where: str) -> PageSection:
     """Return a section about an HTP context binary: memory, inputs and outputs of its graphs."""
-    ours, info = found.qnnmem, found.info
+    ours, info = document.qnnmem, document.info
     rows: list[Sequence[Cell]] = [
-        (one.name, one.vtcm_stored_bytes, one.io_exact_bytes, ", ".join(one.mem_types[:8]))
-        for one in ours.graphs
+        (graph.name, graph.vtcm_stored_bytes, graph.io_exact_bytes, ", ".join(graph.mem_types[:8]))
+        for graph in ours.graphs
     ]
     facts = (f"{counted(ours.file_bytes, 'byte')}", info.build_id)
     body = [
         table(("graph", "VTCM bytes", "bytes of IO", "memory of IO"), rows),
-        *(part for one in info.graphs[:_MOST] for part in _sides(one.info)),
+        *(part for graph in info.graphs[:_MOST] for part in _sides(graph.info)),
         *_beyond(len(info.graphs)),
         tag("p", ", ".join(filter(None, facts)), class_="faint"),
     ]
@@ -66,19 +66,20 @@ def htp_binary_section(found: ContextDocument, where: str) -> PageSection:
 
 def _sides(graph: VendorGraphInfo) -> Iterator[Html]:
     rows = [
-        (side, one.info.name, _short(one.info.data_type), _shape(one.info.dimensions))
+        (
+            side,
+            tensor.info.name,
+            _short(tensor.info.data_type),
+            by_sizes(tensor.info.dimensions[:32]),
+        )
         for side, listed in (("input", graph.graph_inputs), ("output", graph.graph_outputs))
-        for one in listed
+        for tensor in listed
     ]
     yield details(f"Inputs and outputs of {graph.graph_name}", table(_TENSORS, rows))
 
 
 def _short(data_type: str) -> str:
     return data_type.removeprefix("QNN_DATATYPE_")
-
-
-def _shape(dimensions: Sequence[int]) -> str:
-    return "x".join(map(str, dimensions[:32])) or "scalar"
 
 
 def _beyond(number: int) -> Iterator[Html]:
@@ -89,14 +90,14 @@ def _beyond(number: int) -> Iterator[Html]:
 def binary_section(ours: InspectedBinary, file: str = "") -> PageSection:
     """Return a section about an LPAI binary: TCM of all graphs and each graph, then the graphs."""
     name = PurePath(file).name or "a binary"
-    made = f"{counted(len(ours.graphs), 'graph')} for LPAI {ours.hw_version}, by {ours.producer}"
+    facts = f"{counted(len(ours.graphs), 'graph')} for LPAI {ours.hw_version}, by {ours.producer}"
     return PageSection(
         f"LPAI binary {name}",
         lines(
             [
                 *_tcm(ours),
                 *(part for graph in ours.graphs for part in _graph(graph)),
-                tag("p", f"{made}; {counted(ours.file_bytes, 'byte')}", class_="faint wraps"),
+                tag("p", f"{facts}; {counted(ours.file_bytes, 'byte')}", class_="faint wraps"),
             ]
         ),
         has_map=bool(ours.graphs),
@@ -107,23 +108,23 @@ def _tcm(ours: InspectedBinary) -> Iterator[Html]:
     rows = [(f"{graph.name} alone", graph.tcm) for graph in ours.graphs]
     if len(ours.graphs) > 1:
         rows.insert(0, ("all graphs together", ours.tcm))
-    known = [(what, tcm) for what, tcm in rows if tcm is not None]
+    known = [(name, tcm) for name, tcm in rows if tcm is not None]
     if not known:
         return
-    what, first = known[0]
+    name, first = known[0]
     spare = format_size(abs(first.spare))
-    words = f"{what}: {spare} {'left' if first.spare >= 0 else 'over the limit'}"
+    words = f"{name}: {spare} {'left' if first.spare >= 0 else 'over the limit'}"
     yield answer(first.fits, words)
     yield tag("h3", "TCM in aDSP direct mode: binary and IO")
     yield limit_bars(
         [
-            Bar(what, [("total", tcm.need_bytes)], tcm.limit_bytes, 0, "computed", "documented")
-            for what, tcm in known
+            Bar(name, [("total", tcm.need_bytes)], tcm.limit_bytes, 0, "computed", "documented")
+            for name, tcm in known
         ],
         "Need against the TCM pool",
     )
     head = ("graphs", "answer", "bytes needed", "bytes available", "allocations", "allowed")
-    yield table(head, [(what, *_numbers(tcm)) for what, tcm in known])
+    yield table(head, [(name, *_numbers(tcm)) for name, tcm in known])
 
 
 def _numbers(tcm: TcmAnswer) -> tuple[Html, int, int, int, int]:
@@ -147,21 +148,22 @@ _ANSWER = ("nothing is wrong", "must be changed", "cannot tell")
 
 def lint_section(lint: LintResult) -> PageSection:
     """Return a section with each finding, its place and its correction."""
-    short = {one.path: PurePath(one.path).name for one in lint.files}
+    short = {file.path: PurePath(file.path).name for file in lint.files}
     if len(set(short.values())) < len(short):  # two files with the same name in two folders
         short = {}
     rows = [
         (
-            tag("strong", one.severity.value, class_=_SEVERITIES[one.severity]),
-            one.sentence,
-            one.cure,
-            f"{short.get(one.file, one.file)}{'' if one.line is None else f':{one.line}'}",
-            tag("code", one.key),
+            tag("strong", finding.severity.value, class_=_SEVERITIES[finding.severity]),
+            finding.sentence,
+            finding.cure,
+            short.get(finding.file, finding.file)
+            + ("" if finding.line is None else f":{finding.line}"),
+            tag("code", finding.key),
         )
-        for one in lint.findings
+        for finding in lint.findings
     ]
     body = [tag("p", badge(lint.passes, _ANSWER), Html(" "), lint.summary, class_="answer")]
     if rows:
         body.append(table(("", "what is wrong", "what to write", "where", "key"), rows))
-    names = ", ".join(PurePath(one.path).name for one in lint.files[:3])
+    names = ", ".join(PurePath(file.path).name for file in lint.files[:3])
     return PageSection(f"Lint of {names or 'config files'}", lines(body))

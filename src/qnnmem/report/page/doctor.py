@@ -24,46 +24,46 @@ _COMMAND = re.compile(r"`(qnnmem [^`]+)`")
 _AT_END = re.compile(r"(?:[:;,]?(?: or| and| with)? *`qnnmem [^`]+`)+\.?$")
 
 
-def doctor_section(found: DoctorResult) -> PageSection:
+def doctor_section(result: DoctorResult) -> PageSection:
     """Return a section with all incidents of a log."""
-    files = ", ".join(PurePath(file).name for file in found.files[:3]) or "a log"
+    files = ", ".join(PurePath(file).name for file in result.files[:3]) or "a log"
     title = f"Diagnosis of {files}"
-    notes = [tag("p", note) for note in found.notes]
-    if not found.incidents:
+    notes = [tag("p", note) for note in result.notes]
+    if not result.incidents:
         return PageSection(
-            title, lines([tag("p", _capital(found.answer or "no failure found.")), *notes])
+            title, lines([tag("p", _capital(result.answer or "no failure found.")), *notes])
         )
-    shown = [_incident(one, found.why) for one in found.incidents[:_MOST]]
-    left = len(found.incidents) - _MOST
+    shown = [_incident(incident, result.why) for incident in result.incidents[:_MOST]]
+    left = len(result.incidents) - _MOST
     more = [tag("p", f"{left:,} more incidents in the result.")] if left > 0 else []
-    return PageSection(title, lines([*shown, *more, *notes, *_read(found)]))
+    return PageSection(title, lines([*shown, *more, *notes, *_read(result)]))
 
 
-def _read(found: DoctorResult) -> Iterator[Html]:
-    numbers = (("lines", found.stats.lines), ("bytes", found.stats.bytes))
+def _read(result: DoctorResult) -> Iterator[Html]:
+    numbers = (("lines", result.stats.lines), ("bytes", result.stats.bytes))
     amount = [f"{number:,} {name}" for name, number in numbers if number]
-    rows = [(name,) for name in found.files[:_MOST]]
-    said = f"Read {counted(len(found.files), 'file')}{''.join(f', {part}' for part in amount)}"
-    yield details(said, table(("file",), rows))
+    rows = [(name,) for name in result.files[:_MOST]]
+    title = f"Read {counted(len(result.files), 'file')}{''.join(f', {part}' for part in amount)}"
+    yield details(title, table(("file",), rows))
 
 
-def _incident(one: Incident, why: dict[str, str]) -> Html:
-    times = f", {one.count:,} times" if one.count > 1 else ""
-    reason = learned(one) if one.words else why.get(one.entry or "", "")
+def _incident(incident: Incident, why: dict[str, str]) -> Html:
+    times = f", {incident.count:,} times" if incident.count > 1 else ""
+    reason = learned(incident) if incident.words else why.get(incident.entry or "", "")
     kind = "undecided whether memory is short"
-    if isinstance(one.is_memory, bool):
-        kind = "memory" if one.is_memory else "not memory"
-        kind = f"undecided, probably {kind}" if one.verdict == "undecided" else kind
-    where = f"stage {one.stage}, {kind}, confidence {one.confidence}{times}"
-    remedies = list(_remedies(one))
-    deciding = [row for row in one.evidence if row.decides] or one.evidence[:1]
-    is_alone = len({row.file for row in one.evidence}) < 2
+    if isinstance(incident.is_memory, bool):
+        kind = "memory" if incident.is_memory else "not memory"
+        kind = f"undecided, probably {kind}" if incident.verdict == "undecided" else kind
+    where = f"stage {incident.stage}, {kind}, confidence {incident.confidence}{times}"
+    remedies = list(_remedies(incident))
+    deciding = [row for row in incident.evidence if row.decides] or incident.evidence[:1]
+    is_alone = len({row.file for row in incident.evidence}) < 2
     shown = [_line(row, is_alone=is_alone) for row in deciding]
     return lines(
         [
-            tag("p", tag("strong", one.title), class_="answer"),
-            *_shortage(one),
-            tag("p", f"{_capital(one.cause_meaning)} ({one.cause})"),
+            tag("p", tag("strong", incident.title), class_="answer"),
+            *_shortage(incident),
+            tag("p", f"{_capital(incident.cause_meaning)} ({incident.cause})"),
             tag("p", where, class_="faint wraps"),
             tag(
                 "div",
@@ -76,9 +76,9 @@ def _incident(one: Incident, why: dict[str, str]) -> Html:
                 *([tag("div", *remedies)] if remedies else ()),
                 class_="beside",
             ),
-            *_candidates(one),
-            *_log(one, deciding),
-            *_numbers(one),
+            *_candidates(incident),
+            *_log(incident, deciding),
+            *_numbers(incident),
         ]
     )
 
@@ -87,27 +87,27 @@ def _capital(sentence: str) -> str:
     return f"{sentence[:1].upper()}{sentence[1:]}"
 
 
-def _log(one: Incident, shown: Sequence[Evidence]) -> Iterator[Html]:
+def _log(incident: Incident, shown: Sequence[Evidence]) -> Iterator[Html]:
     """Yield all evidence lines in order, unless the section already shows them all."""
-    if len(one.evidence) > len(shown):
+    if len(incident.evidence) > len(shown):
         yield tag("h4", "Evidence in the log, in order")
-        yield from _timeline(one.evidence)
-        is_alone = len({row.file for row in one.evidence}) < 2
-        rows = [_line(row, is_alone=is_alone) for row in one.evidence]
+        yield from _timeline(incident.evidence)
+        is_alone = len({row.file for row in incident.evidence}) < 2
+        rows = [_line(row, is_alone=is_alone) for row in incident.evidence]
         yield tag("ol", *rows, class_="evidence")
 
 
 def _timeline(evidence: Sequence[Evidence]) -> Iterator[Html]:
     """Yield a drawing of where the lines are in the log; the deciding line is marked."""
-    if len(evidence) < 2 or len({one.file for one in evidence}) > 1:
+    if len(evidence) < 2 or len({line.file for line in evidence}) > 1:
         return
-    numbers = [one.line for one in evidence]
+    numbers = [line.line for line in evidence]
     first, last = min(numbers), max(numbers)
     scale = (_WIDE - 20) / ((last - first) or 1)
     marks = "".join(
-        f'<path d="M{10 + (one.line - first) * scale:.1f} 3V{_ROW - 3}" '
-        f'class="{"decides" if one.decides else "said"}"/>'
-        for one in evidence
+        f'<path d="M{10 + (line.line - first) * scale:.1f} 3V{_ROW - 3}" '
+        f'class="{"decides" if line.decides else "said"}"/>'
+        for line in evidence
     )
     words = f"Lines {first:,} to {last:,} of the log; the decisive line is marked"
     axis = f'<path d="M0 {_ROW / 2}H{_WIDE}" class="axis"/>'
@@ -137,15 +137,15 @@ def _line(shown: Evidence, *, is_alone: bool) -> Html:
     )
 
 
-def _shortage(one: Incident) -> Iterator[Html]:
-    need, limit = (_size(one.quantities.get(name)) for name in _NEED)
-    if one.shortage_bytes is not None:
-        short = _size(one.shortage_bytes)
-        exact = f"{one.shortage_bytes:,} bytes"
+def _shortage(incident: Incident) -> Iterator[Html]:
+    need, limit = (_size(incident.quantities.get(name)) for name in _NEED)
+    if incident.shortage_bytes is not None:
+        short = _size(incident.shortage_bytes)
+        exact = f"{incident.shortage_bytes:,} bytes"
         words = f"{format_size(short)} ({exact})" if short and short >= 1024 else exact
         yield tag("p", f"Missing: {words}", class_="answer")
     if need is not None and limit is not None:
-        bar = Bar("needed", [("total", need)], limit, 0, *map(one.origin_of, _NEED))
+        bar = Bar("needed", [("total", need)], limit, 0, *map(incident.origin_of, _NEED))
         yield bars([bar], "Need against the limit")
 
 
@@ -157,42 +157,46 @@ def _size(number: int | str | None) -> int | None:
     return number if isinstance(number, int) and 0 <= number <= MAX_COUNT else None
 
 
-def _candidates(one: Incident) -> Iterator[Html]:
+def _candidates(incident: Incident) -> Iterator[Html]:
     """Yield the possible causes, the likeliest first, if there are several."""
-    if len(one.candidates) > 1:
-        rows = [(each.meaning or each.cause, f"{each.score:.0%}") for each in one.candidates]
+    if len(incident.candidates) > 1:
+        rows = [(each.meaning or each.cause, f"{each.score:.0%}") for each in incident.candidates]
         yield details("Possible causes", table(("cause", "likely"), rows))
 
 
-def _remedies(one: Incident) -> Iterator[Html]:
-    if one.remedies:
+def _remedies(incident: Incident) -> Iterator[Html]:
+    if incident.remedies:
         yield tag("h4", "What to change")
-    for remedy in one.remedies:
+    for remedy in incident.remedies:
         words = _COMMAND.sub("the command below", _AT_END.sub("", remedy)) or remedy
         yield tag("p", _capital(words))
         yield from map(command, _COMMAND.findall(remedy))
-    if one.collect_next:
+    if incident.collect_next:
         yield tag("h4", "What to collect next")
-        yield tag("ul", *(tag("li", _capital(item)) for item in one.collect_next))
+        yield tag("ul", *(tag("li", _capital(item)) for item in incident.collect_next))
 
 
 def _shown(value: int | str) -> str:
     return f"{value:,}" if isinstance(value, int) else value
 
 
-def _numbers(one: Incident) -> Iterator[Html]:
+def _numbers(incident: Incident) -> Iterator[Html]:
     """Yield a table of all numbers of the incident with their origins."""
     rows: list[tuple[str, str, str]] = [
-        (name, quantity(value) if "code" in name else _shown(value), one.origin_of(name))
-        for name, value in one.quantities.items()
+        (name, quantity(value) if "code" in name else _shown(value), incident.origin_of(name))
+        for name, value in incident.quantities.items()
     ]
-    if one.model_numbers is not None:
+    if incident.model_numbers is not None:
         rows += [
             (part.name, f"{part.bytes:,}", f"{part.origin}: {part.source}")
-            for part in one.model_numbers.parts
+            for part in incident.model_numbers.parts
         ]
-        yield from (tag("p", sentence) for sentence in one.model_numbers.sentences)
-    facts = (("entry", one.entry), ("process", one.process), ("written by", one.producer))
-    rows += [(name, str(value), "") for name, value in facts if value is not None]
+        yield from (tag("p", sentence) for sentence in incident.model_numbers.sentences)
+    facts = {
+        "entry": incident.entry,
+        "process": incident.process,
+        "written by": incident.producer,
+    }
+    rows += [(name, str(value), "") for name, value in facts.items() if value is not None]
     if rows:
         yield details("Where the numbers come from", table(("what", "value", "from"), rows))

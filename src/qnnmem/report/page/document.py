@@ -31,10 +31,10 @@ def render_page(sections: Sequence[PageSection], title: str, *, heading: str = "
         f"style-src {source_of(style)}; script-src {source_of(script)}"
     )
     named = [(f"part-{number}", section) for number, section in enumerate(sections, start=1)]
-    shown = [(name, one) for name, one in named if not one.is_folded]
-    links = (tag("a", one.title, href=f"#{name}") for name, one in shown)
+    shown = [(name, section) for name, section in named if not section.is_folded]
+    links = (tag("a", section.title, href=f"#{name}") for name, section in shown)
     alone = len(shown) == 1 and not heading
-    parts = (_part(name, one, is_headed=not alone) for name, one in named)
+    parts = (_part(name, section, is_headed=not alone) for name, section in named)
     return (
         "<!doctype html>\n"
         '<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -50,13 +50,13 @@ def render_page(sections: Sequence[PageSection], title: str, *, heading: str = "
     )
 
 
-def _part(name: str, one: PageSection, *, is_headed: bool) -> Html:
-    if one.is_folded:
-        return tag("section", details(one.title, one.body), id=name)
+def _part(name: str, section: PageSection, *, is_headed: bool) -> Html:
+    if section.is_folded:
+        return tag("section", details(section.title, section.body), id=name)
     if not is_headed:
-        return tag("section", one.body, id=name, aria_label=one.title, class_="alone")
-    heading = tag("h2", one.title, id=f"{name}-title")
-    return tag("section", heading, one.body, id=name, aria_labelledby=f"{name}-title")
+        return tag("section", section.body, id=name, aria_label=section.title, class_="alone")
+    heading = tag("h2", section.title, id=f"{name}-title")
+    return tag("section", heading, section.body, id=name, aria_labelledby=f"{name}-title")
 
 
 def page_style() -> str:

@@ -3,24 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import PurePath
 
 from qnnmem.report.page.charts import Bar, bars
 from qnnmem.report.page.document import PageSection
+from qnnmem.report.page.htp import file_name
 from qnnmem.report.page.markup import Html, answer, command, lines, table, tag
 from qnnmem.report.page.memory_map import map_pair, memory_map
+from qnnmem.report.table import FITS
 from qnnmem.results.fix import FixedModel, RemedyTrial
 from qnnmem.units import format_size
 
 
 def fix_section(fix: FixedModel) -> PageSection:
     """Return a section with the verdict, bars, maps before and after, and all attempts."""
-    name = PurePath(fix.input).name or fix.input
-    rows = [_row(number, one, fix.best) for number, one in enumerate(fix.tried)]
+    rows = [_row(number, trial, fix.best) for number, trial in enumerate(fix.tried)]
     head = ("remedy", "change", "of", "bytes", "fits", "results", "extra work", "seconds")
     target = f" for {fix.soc_name}" if fix.soc_name else ""
     return PageSection(
-        f"Fix of {name}{target}",
+        f"Fix of {file_name(fix.input)}{target}",
         lines(
             [
                 *_answer(fix),
@@ -60,13 +60,14 @@ def _chain(fix: FixedModel) -> Iterator[Html]:
 
 
 def _deployment(fix: FixedModel) -> Iterator[Html]:
-    found = fix.deployment
-    if found is not None:
-        plain = found.plain_total_bytes
+    deployment = fix.deployment
+    if deployment is not None:
+        plain = deployment.plain_total_bytes
         beside = "" if plain is None else f" (the original model takes {plain:,})"
-        words = f"{found.parts:,} parts, {found.arrangement}: {found.total_bytes:,} bytes in total"
-        load = f"{found.load_bytes_per_inference:,} bytes are loaded or moved in each inference"
-        yield tag("p", f"{words}{beside}; {load}")
+        parts = f"{deployment.parts:,} parts, {deployment.arrangement}"
+        total = f"{deployment.total_bytes:,} bytes in total{beside}"
+        load = f"{deployment.load_bytes_per_inference:,} bytes"
+        yield tag("p", f"{parts}: {total}; {load} are loaded or moved in each inference")
 
 
 def _bars(fix: FixedModel) -> Iterator[Html]:
@@ -106,21 +107,21 @@ def _after(fix: FixedModel) -> str:
 
 def _next(fix: FixedModel) -> Iterator[Html]:
     """Yield the next command; its reason is a separate paragraph."""
-    why, found, words = fix.next.partition("qnnmem ")
-    if found:
+    why, program, words = fix.next.partition("qnnmem ")
+    if program:
         yield tag("h3", "Next")
         yield tag("p", why.rstrip(": ")) if why else Html("")
-        yield command(f"{found}{words}")
+        yield command(f"{program}{words}")
     elif fix.next:
         yield tag("p", fix.next)
 
 
-def _row(number: int, one: RemedyTrial, best: int) -> tuple[str | int | None, ...]:
-    fits = {True: "yes", False: "no", None: "-"}[one.fits]
+def _row(number: int, trial: RemedyTrial, best: int) -> tuple[str | int | None, ...]:
     results = "the same"
-    if not one.identical:
-        most = one.largest_difference
-        results = "NaN or infinite" if most is None else f"{most:.2g} off"
-    name: str = tag("strong", one.remedy) if number == best else one.remedy
-    why = f"{one.change}: {one.why}" if one.why else one.change
-    return name, why, one.pool, one.bytes, fits, results, one.extra_work, f"{one.seconds:.1f}"
+    if not trial.identical:
+        difference = trial.largest_difference
+        results = "NaN or infinite" if difference is None else f"{difference:.2g} off"
+    name: str = tag("strong", trial.remedy) if number == best else trial.remedy
+    why = f"{trial.change}: {trial.why}" if trial.why else trial.change
+    work = trial.extra_work, f"{trial.seconds:.1f}"
+    return name, why, trial.pool, trial.bytes, FITS[trial.fits], results, *work

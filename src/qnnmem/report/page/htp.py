@@ -15,8 +15,9 @@ from qnnmem.report.shell import command_line, file_word
 from qnnmem.results.carrier import CarrierFacts, CarrierResult
 from qnnmem.results.fit import FitCheck, FitResult, SocFit
 from qnnmem.results.footprint import Bill
-from qnnmem.results.place import Placement, PlaceResult
+from qnnmem.results.place import PlacedDomain, Placement, PlaceResult
 from qnnmem.results.qmem import QmemChoice, QmemResult, QmemRow
+from qnnmem.results.result import SourcedNumber
 from qnnmem.results.sweep import LargestValue, SweepResult, SweptSetting
 from qnnmem.text import counted
 from qnnmem.units import format_size
@@ -167,9 +168,9 @@ def _traffic(bill: Bill) -> Iterator[Html]:
         ("DDR written", bill.ddr_written_per_inference),
     )
     rows = [
-        Bar(name, [("total", one.value)], origin=one.origin.value)
-        for name, one in moved
-        if one is not None
+        Bar(name, [("total", part.value)], origin=part.origin.value)
+        for name, part in moved
+        if part is not None
     ]
     if rows:
         yield tag("h3", "Traffic of one inference")
@@ -181,7 +182,7 @@ def _traffic(bill: Bill) -> Iterator[Html]:
 def _missing(bill: Bill) -> Iterator[Html]:
     """Yield the outputs that the context lacks; the bill does not cover their part of the model."""
     if bill.missing_outputs:
-        rows = [(one.name, one.reason) for one in bill.missing_outputs]
+        rows = [(output.name, output.reason) for output in bill.missing_outputs]
         words = "The context binary lacks these outputs of the model."
         yield tag("p", badge(None), Html(" "), words, class_="answer")
         yield table(("output", "reason"), rows)
@@ -216,13 +217,13 @@ def _limits(bill: Bill) -> Iterator[Bar]:
 
 def _largest(bill: Bill) -> Iterator[Html]:
     """Yield the largest tensors as bars on one scale, and as a table."""
-    items = sorted((*bill.largest_weights, *bill.largest_io), key=lambda one: -one.bytes)
+    items = sorted((*bill.largest_weights, *bill.largest_io), key=lambda item: -item.bytes)
     if items:
         kinds = {"weights": "constants"}
         yield tag("h3", "Largest tensors")
-        rows = [Bar(one.name, [(kinds.get(one.kind, "io"), one.bytes)]) for one in items]
+        rows = [Bar(item.name, [(kinds.get(item.kind, "io"), item.bytes)]) for item in items]
         yield bars(rows[:_MOST_TENSORS], "Largest tensors")
-        cells = [(one.name, one.graph, one.kind, one.bytes) for one in items]
+        cells = [(item.name, item.graph, item.kind, item.bytes) for item in items]
         yield details("Table of these tensors", table(("tensor", "graph", "kind", "bytes"), cells))
 
 
@@ -242,9 +243,9 @@ def _sources(bill: Bill) -> Html:
         "RAM of the compiling host": bill.host_ram,
     }
     rows: list[tuple[str, int | None, str, str]] = [
-        (name, one.value, one.origin.value, one.source)
-        for name, one in numbers.items()
-        if one is not None
+        (name, part.value, part.origin.value, part.source)
+        for name, part in numbers.items()
+        if part is not None
     ]
     rows += [("library", None, "", bill.build_id), ("tool", None, "", bill.tool)]
     rows += [("file", None, "", bill.file)]
@@ -255,15 +256,15 @@ def _sources(bill: Bill) -> Html:
 def fit_section(fit: FitResult) -> PageSection:
     """Return a section with the checks of each SoC; SoCs that do not fit come first."""
     order = {False: 0, None: 1, True: 2}
-    socs = sorted(fit.socs, key=lambda one: order[one.fits])
-    body = [part for one in socs for part in _soc(one, fit.file)]
+    socs = sorted(fit.socs, key=lambda soc: order[soc.fits])
+    body = [part for soc in socs for part in _soc(soc, fit.file)]
     if len(socs) > 1:
-        good = sum(one.fits is True for one in socs)
+        good = sum(soc.fits is True for soc in socs)
         cells = (
-            (tag("a", one.soc, href=f"#{one.soc}"), badge(one.fits), _tightest_words(one))
-            for one in socs
+            (tag("a", soc.soc, href=f"#{soc.soc}"), badge(soc.fits), _tightest_words(soc))
+            for soc in socs
         )
-        each = (details(one.soc, lines(_soc(one, fit.file)), name=one.soc) for one in socs)
+        each = (details(soc.soc, lines(_soc(soc, fit.file)), name=soc.soc) for soc in socs)
         body = [
             answer(fit.fits, f"fits {good:,} of {counted(len(socs), 'SoC')}"),
             table(("SoC", "", "tightest limit"), cells),
@@ -285,24 +286,25 @@ def _tightest_words(soc: SocFit) -> str:
 
 
 def _soc(soc: SocFit, file: str) -> Iterator[Html]:
-    checks = [bar for one in soc.checks if (bar := _check(one)) is not None]
+    checks = [bar for check in soc.checks if (bar := _check(check)) is not None]
     # A graph uses all VTCM it is given: reaching that limit exactly means nothing.
     aside = [
         bar
         for bar in checks
         if not bar.pieces or bar.limit is None or (bar.label == "VTCM" and bar.total == bar.limit)
     ]
-    said = _tightest_words(soc)
-    yield answer(soc.fits, f"{soc.soc}: {said}" if said else soc.soc)
+    deciding = _tightest_words(soc)
+    yield answer(soc.fits, f"{soc.soc}: {deciding}" if deciding else soc.soc)
     drawn = [bar for bar in checks if bar not in aside]
     yield limit_bars(drawn, f"Limits of {soc.soc}", aside)
-    if soc.why and soc.why != said:
+    if soc.why and soc.why != deciding:
         yield tag("p", soc.why)
     if soc.suggestions:
         yield tag("h4", "What to change: options to add")
-    for one in soc.suggestions:
-        yield tag("p", f"{one.reason}{', compiled and fits' if one.verified else ''}:")
-        yield command(one.setting)
+    for suggestion in soc.suggestions:
+        verified = ", compiled and fits" if suggestion.verified else ""
+        yield tag("p", f"{suggestion.reason}{verified}:")
+        yield command(suggestion.setting)
     if soc.fits is False and not soc.wrong_arch and file.lower().endswith(".onnx"):
         words = ["qnnmem", "fix", file_word(file), "--backend=htp", f"--soc={soc.soc}"]
         pasted = command_line([*words, "-o", "fixed"])
@@ -310,17 +312,17 @@ def _soc(soc: SocFit, file: str) -> Iterator[Html]:
             yield tag("p", "Search for a change that fits:")
             yield command(pasted)
     sources = [
-        (_POOLS.get(one.pool, one.pool), f"{number.origin.value}: {number.source}")
-        for one in soc.checks
-        for number in (one.need_high, one.limit)
+        (_POOLS.get(check.pool, check.pool), f"{number.origin.value}: {number.source}")
+        for check in soc.checks
+        for number in (check.need_high, check.limit)
         if number is not None
     ]
     if sources:
         yield details("Where the numbers come from", table(("what", "from"), sources))
 
 
-def _check(one: FitCheck) -> Bar | None:
-    name, need, limit = _POOLS.get(one.pool, one.pool), one.need_high, one.limit
+def _check(check: FitCheck) -> Bar | None:
+    name, need, limit = _POOLS.get(check.pool, check.pool), check.need_high, check.limit
     if need is None and limit is None:
         return None
     there, source = (None, "") if limit is None else (limit.value, limit.origin.value)
@@ -353,17 +355,18 @@ def sweep_section(sweep: SweepResult) -> PageSection:
     charts = list(_sweep_lines(sweep.rows, names))
     reasons = [tag("p", row.reason) for row in sweep.rows if row.reason][:_MOST_LINES]
     best = [
-        tag("p", f"Largest {one.name} that {one.until}: {one.value}{_held(one)}.")
-        for one in sweep.largest
-        if one.value is not None
+        tag("p", f"Largest {largest.name} that {largest.until}: {largest.value}{_held(largest)}.")
+        for largest in sweep.largest
+        if largest.value is not None
     ]
-    said = tag("p", sweep.summary, class_="answer")
-    body = [said, *best, *charts, table(head, rows, "Sizes in bytes"), *reasons]
+    summary = tag("p", sweep.summary, class_="answer")
+    body = [summary, *best, *charts, table(head, rows, "Sizes in bytes"), *reasons]
     return PageSection(f"Sweep of {file_name(sweep.file)}", lines(body))
 
 
-def _held(one: LargestValue) -> str:
-    held = ", ".join(f"{name} {value}" for name, value in one.setting.items() if name != one.name)
+def _held(largest: LargestValue) -> str:
+    setting = largest.setting.items()
+    held = ", ".join(f"{name} {value}" for name, value in setting if name != largest.name)
     return f" with {held}" if held else ""
 
 
@@ -375,15 +378,15 @@ def _sweep_lines(rows: Sequence[SweptSetting], names: Sequence[str]) -> Iterator
     ]
     if not numbers:
         return
-    name = max(numbers, key=lambda one: len(values[one]))
+    name = max(numbers, key=lambda setting: len(values[setting]))
     others = [other for other in names if other != name and len(values[other]) > 1]
     for title, field in _DRAWN:
         series: dict[str, list[tuple[float, int]]] = {}
         for row in rows:
-            at, need = row.setting.get(name), getattr(row, field)
-            if isinstance(at, int) and need is not None:
+            value, need = row.setting.get(name), getattr(row, field)
+            if isinstance(value, int) and need is not None:
                 held = ", ".join(f"{other} {row.setting.get(other, '')}" for other in others)
-                series.setdefault(held, []).append((float(at), need))
+                series.setdefault(held, []).append((float(value), need))
         drawn = [(held, sorted(points)) for held, points in series.items() if len(points) > 1]
         if any(need for _, points in drawn for _, need in points):
             yield tag("h3", f"{title} by {name}")
@@ -412,45 +415,45 @@ def place_section(place: PlaceResult) -> PageSection:
 
 
 def _domains(place: PlaceResult, placing: Placement) -> Html:
-    known = dict(enumerate(place.contexts))
+    contexts = [(file_name(context.file), context.size) for context in place.contexts]
 
-    def named(places: Sequence[int]) -> str:
-        return ", ".join(file_name(known[at].file) for at in places if at in known)
+    def named(indexes: Sequence[int]) -> str:
+        return ", ".join(contexts[index][0] for index in indexes if index < len(contexts))
 
-    def filled(places: Sequence[int], used: int) -> list[tuple[str, int]]:
-        """Return each context's shade and size, or one total if the sizes do not sum to `used`."""
-        sizes = [known[at].size for at in places if at in known]
-        if len(sizes) != len(places) or sum(sizes) != used:
-            return [("total", used)]
-        return [(_SHADES[at % len(_SHADES)], one) for at, one in enumerate(sizes)]
-
-    numbered = list(enumerate(placing.domains))
     rows = [
-        Bar(
-            f"domain {number}",
-            filled(domain.contexts, domain.used),
-            place.budget.value,
-            0,
-            "computed",
-            place.budget.origin.value,
-        )
-        for number, domain in numbered
-    ]
-    listed = [
         (f"domain {number}", named(domain.contexts), domain.used, domain.left)
-        for number, domain in numbered
+        for number, domain in enumerate(placing.domains)
     ]
-    shades = zip(_SHADES, (file_name(one.file) for one in place.contexts), strict=False)
-    keys = [shade_keys(*shades)] if len(place.contexts) <= len(_SHADES) else []
     refused = [tag("p", f"Too large for any domain: {named(placing.too_large)}")]
     return lines(
         [
-            bars(rows, "Process domains"),
-            *keys,
-            table(("domain", "contexts", "bytes used", "bytes left"), listed),
+            *domain_bars(placing, contexts, place.budget),
+            table(("domain", "contexts", "bytes used", "bytes left"), rows),
             *(refused if placing.too_large else []),
         ]
     )
+
+
+def domain_bars(
+    placing: Placement, contexts: Sequence[tuple[str, int]], budget: Sourced | SourcedNumber
+) -> Iterator[Html]:
+    """Yield each process domain as a bar of its contexts, given as names and sizes, and a key."""
+
+    def pieces(domain: PlacedDomain) -> list[tuple[str, int]]:
+        known = [index for index in domain.contexts if index < len(contexts)]
+        shaded = [(_SHADES[index % len(_SHADES)], contexts[index][1]) for index in known]
+        if sum(size for _, size in shaded) != domain.used:
+            return [("total", domain.used)]
+        return shaded
+
+    origins = "computed", budget.origin.value
+    rows = [
+        Bar(f"domain {number}", pieces(domain), budget.value, 0, *origins)
+        for number, domain in enumerate(placing.domains)
+    ]
+    yield bars(rows, "Process domains")
+    if len(contexts) <= len(_SHADES):
+        yield shade_keys(*zip(_SHADES, (name for name, _ in contexts), strict=False))
 
 
 def qmem_section(qmem: QmemResult) -> PageSection:
@@ -472,52 +475,42 @@ def _way(row: QmemRow, best: QmemChoice) -> tuple[Html | str, ...]:
     is_best = (row.prepared, row.executed) == (best.prepared, best.executed)
     words = (row.prepared.value, row.executed.value)
     names = [tag("strong", word) if is_best else word for word in words]
-    return (
-        *names,
-        *map(
-            _number,
-            (
-                row.reserved_at_load,
-                row.reserved_at_first_inference,
-                row.copied_in,
-                row.copied_out,
-                row.shared_memory,
-                row.process_domain_left,
-            ),
-        ),
-    )
+    reserved = row.reserved_at_load, row.reserved_at_first_inference
+    copied = row.copied_in, row.copied_out
+    numbers = (*reserved, *copied, row.shared_memory, row.process_domain_left)
+    return *names, *map(_number, numbers)
 
 
-def _number(one: Sourced | None) -> Html:
-    if one is None:
+def _number(number: Sourced | None) -> Html:
+    if number is None:
         return tag("span", "-", class_="faint")
-    return lines([tag("span", f"{one.value:,}", title=one.source), mark(one.origin.value)])
+    return lines([tag("span", f"{number.value:,}", title=number.source), mark(number.origin.value)])
 
 
-def carrier_section(found: CarrierResult) -> PageSection:
+def carrier_section(result: CarrierResult) -> PageSection:
     """Return a section with the contents of a deployed file."""
-    title = tag("p", found.facts.title, class_="answer")
-    name = PurePath(found.file).name or found.file
-    return PageSection(f"What {name} contains", lines([title, *carrier_parts(found.facts)]))
+    title = tag("p", result.facts.title, class_="answer")
+    name = file_name(result.file)
+    return PageSection(f"What {name} contains", lines([title, *carrier_parts(result.facts)]))
 
 
 def carrier_parts(facts: CarrierFacts) -> Iterator[Html]:
     """Yield the distinct contexts, the CPU side, the file's claims, and parts without a bill."""
     contexts = [
         (
-            one.name,
-            one.bytes,
-            None if one.total is None else one.total.value,
-            None if one.need_high is None else one.need_high.value,
-            ", ".join(one.used_by[:_MOST]),
+            binary.name,
+            binary.bytes,
+            None if binary.total is None else binary.total.value,
+            None if binary.need_high is None else binary.need_high.value,
+            ", ".join(binary.used_by[:_MOST]),
         )
-        for one in facts.binaries
+        for binary in facts.binaries
     ]
     state = [] if facts.state is None else [("KV cache, part of the IO", facts.state)]
     host = [*((part.name, part.size) for part in facts.host), *state]
     sides = [(name, size.value, size.origin.value, size.source) for name, size in host]
-    claims = [(one.what, one.claimed, one.found, badge(one.holds, _HOLDS)) for one in facts.claims]
-    unread = [(one.name, one.bytes, one.why) for one in facts.unread]
+    claims = [(c.what, c.claimed, c.found, badge(c.holds, _HOLDS)) for c in facts.claims]
+    unread = [(unread.name, unread.bytes, unread.why) for unread in facts.unread]
     for title, head, rows in (
         ("Contexts, each counted once", _CONTEXTS, contexts),
         ("Memory of the application", ("what", "bytes", "origin", "from"), sides),

@@ -6,14 +6,12 @@ from collections.abc import Iterator, Sequence
 
 from qnnmem.report.page.charts import Bar, bars, curves
 from qnnmem.report.page.document import PageSection
-from qnnmem.report.page.htp import shade_keys
+from qnnmem.report.page.htp import domain_bars, shade_keys
 from qnnmem.report.page.markup import Html, answer, lines, table, tag
 from qnnmem.results.fit import answer_of
 from qnnmem.results.llm import LlmResult, LlmRow, LlmShard
 from qnnmem.text import counted
 from qnnmem.units import format_size
-
-_SHADES = ("total", "io", "persistent", "constants", "scratch", "other")
 
 
 def llm_section(llm: LlmResult) -> PageSection:
@@ -24,7 +22,7 @@ def llm_section(llm: LlmResult) -> PageSection:
         answer(llm.fits, f"{llm.context:,} tokens on {llm.soc}: {where}; {llm.why}"),
         tag("h3", "Shards"),
         tag("p", "Upper bound of each shard's need in its process domain."),
-        bars([_lane(one) for one in llm.shards], "Shards"),
+        bars([_lane(shard) for shard in llm.shards], "Shards"),
         shade_keys(("constants", "weights"), ("io", "IO"), ("scratch", "the rest")),
         tag("h3", "Process domains"),
         *_domains(llm),
@@ -36,27 +34,17 @@ def llm_section(llm: LlmResult) -> PageSection:
     return PageSection(f"Does {llm.model.name} fit", lines(body))
 
 
-def _lane(one: LlmShard) -> Bar:
-    most, weights, io = one.process_domain.high.value, one.weights.value, one.io.value
-    pieces = [("constants", weights), ("io", io), ("scratch", max(0, most - weights - io))]
-    return Bar(one.name, pieces, origin=one.process_domain.high.origin.value)
+def _lane(shard: LlmShard) -> Bar:
+    high, weights, io = shard.process_domain.high.value, shard.weights.value, shard.io.value
+    pieces = [("constants", weights), ("io", io), ("scratch", max(0, high - weights - io))]
+    return Bar(shard.name, pieces, origin=shard.process_domain.high.origin.value)
 
 
 def _domains(llm: LlmResult) -> Iterator[Html]:
     """Yield each process domain as a bar of its shards, and the load order."""
-    sizes = {at: one.process_domain.high.value for at, one in enumerate(llm.shards)}
-    rows = [
-        Bar(
-            f"domain {number}",
-            [(_SHADES[at % len(_SHADES)], sizes[at]) for at in one.contexts if at in sizes],
-            *(llm.budget.value, 0, "computed", llm.budget.origin.value),
-        )
-        for number, one in enumerate(llm.placement.domains)
-    ]
-    yield bars(rows, "Process domains")
-    if len(llm.shards) <= len(_SHADES):
-        yield shade_keys(*zip(_SHADES, (one.name for one in llm.shards), strict=False))
-    order = [llm.shards[at].name for at in llm.placement.order if at in sizes]
+    shards = [(shard.name, shard.process_domain.high.value) for shard in llm.shards]
+    yield from domain_bars(llm.placement, shards, llm.budget)
+    order = [shards[index][0] for index in llm.placement.order if index < len(shards)]
     yield tag("p", f"Load in this order: {', '.join(order)}.")
 
 
@@ -78,14 +66,14 @@ def _facts(llm: LlmResult) -> Iterator[Html]:
 def _rows(llm: LlmResult) -> Iterator[Html]:
     """Yield a slider and a curve over the computed context lengths, and tables of all rows."""
     contexts = {
-        at: row
+        tokens: row
         for row in llm.rows
-        if isinstance(at := row.setting.get("context"), int) and len(row.setting) == 1
+        if isinstance(tokens := row.setting.get("context"), int) and len(row.setting) == 1
     }
     if len(contexts) > 1:
         yield tag("h3", "Contexts")
         yield _slider(llm, sorted(contexts.items()))
-        points = [(float(at), row.largest_domain) for at, row in sorted(contexts.items())]
+        points = [(float(tokens), row.largest_domain) for tokens, row in sorted(contexts.items())]
         yield curves(
             [("", points)],
             "Memory needed in the fullest process domain, by context length",
@@ -100,19 +88,19 @@ def _rows(llm: LlmResult) -> Iterator[Html]:
 
 def _slider(llm: LlmResult, contexts: Sequence[tuple[int, LlmRow]]) -> Html:
     """Return a slider over context lengths that shows each verdict and largest shard."""
-    chosen = max((n for n, (at, _) in enumerate(contexts) if at <= llm.context), default=0)
+    chosen = max((n for n, (tokens, _) in enumerate(contexts) if tokens <= llm.context), default=0)
     ends = {"min": "0", "max": str(len(contexts) - 1), "step": "1", "value": str(chosen)}
     drawn = tag("input", type="range", hidden="", aria_label="Context in tokens", **ends)
     slider = Html(drawn.removesuffix("</input>"))  # HTML's input element has no end tag
     budget = (llm.budget.value, 0, "computed", llm.budget.origin.value)
     steps = []
-    for at, row in contexts:
+    for tokens, row in contexts:
         where = f"{counted(row.shards, 'shard')}, {counted(row.domains, 'process domain')}"
         size = f"{format_size(row.kv_bytes)} of KV cache; {row.why}"
-        said = answer(answer_of(row.answer), f"{at:,} tokens: {where}, {size}")
+        verdict = answer(answer_of(row.answer), f"{tokens:,} tokens: {where}, {size}")
         need = Bar("largest shard", [("total", row.largest_domain)], *budget)
         lane = bars([need], "Largest shard")
-        steps.append(tag("div", said, lane, class_="step", data_value=f"{at:,} tokens"))
+        steps.append(tag("div", verdict, lane, class_="step", data_value=f"{tokens:,} tokens"))
     return tag("div", slider, *steps, class_="steps")
 
 
@@ -124,14 +112,6 @@ _HEAD = (
 
 def _cells(row: LlmRow) -> tuple[str | int, ...]:
     setting = ", ".join(f"{name} {value}" for name, value in row.setting.items())
-    return (
-        *(
-            setting,
-            row.answer.replace("-", " "),
-            row.shards,
-            row.domains,
-            row.largest_domain,
-            row.file_bytes,
-        ),
-        *(row.kv_bytes, row.longest_context),
-    )
+    counts = row.shards, row.domains
+    sizes = row.largest_domain, row.file_bytes, row.kv_bytes
+    return setting, row.answer.replace("-", " "), *counts, *sizes, row.longest_context

@@ -24,20 +24,20 @@ class Html(str):
     __slots__ = ()
 
 
-def text(value: object, most: int = _LONGEST) -> Html:
+def text(value: object, longest: int = _LONGEST) -> Html:
     """Return any value as escaped, shortened text with visible control characters."""
-    return Html(escape(shorten(str(value), most)))
+    return Html(escape(shorten(str(value), longest)))
 
 
 def tag(name: str, *inner: str, **attributes: object) -> Html:
     """Return an HTML element; plain strings in it are escaped, `class_` sets its class."""
-    given = "".join(
+    written = "".join(
         f' {key.rstrip("_").replace("_", "-")}="{escape(printable(str(value)), quote=True)}"'
         for key, value in attributes.items()
         if value is not None
     )
     body = "".join(part if isinstance(part, Html) else text(part) for part in inner)
-    return Html(f"<{name}{given}>{body}</{name}>")
+    return Html(f"<{name}{written}>{body}</{name}>")
 
 
 def lines(parts: Iterable[str]) -> Html:
@@ -57,10 +57,10 @@ def table(head: Sequence[str], rows: Iterable[Sequence[Cell]], caption: str = ""
     left = iter(rows)
     listed = [tuple(row) for row in islice(left, _ROWS)]
     more = sum(1 for _ in left)
-    right = {at for row in listed for at, value in enumerate(row) if type(value) is int}
+    right = {column for row in listed for column, value in enumerate(row) if type(value) is int}
     top = "".join(
-        tag("th", one, scope="col", class_="number" if at in right else None)
-        for at, one in enumerate(head)
+        tag("th", heading, scope="col", class_="number" if column in right else None)
+        for column, heading in enumerate(head)
     )
     body = "\n".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in listed)
     title = f"<caption>{text(caption)}</caption>" if caption else ""

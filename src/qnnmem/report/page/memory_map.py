@@ -90,21 +90,21 @@ def _peak(plan: PlanMap, boxes: Sequence[PlanBuffer]) -> Iterator[Html]:
     """Yield buttons for the tensors at the peak, the largest first."""
     if plan.peak is None:
         return
-    number = {buffer.name: at for at, buffer in enumerate(boxes)}
-    live = sorted(plan.peak.live, key=lambda one: -one.bytes)
+    number = {buffer.name: index for index, buffer in enumerate(boxes)}
+    live = sorted(plan.peak.live, key=lambda buffer: -buffer.bytes)
     buttons = [
         tag(
             "li",
             tag(
                 "button",
-                f"{_ending(one.name)}: {format_size(one.bytes)}",
+                f"{_ending(buffer.name)}: {format_size(buffer.bytes)}",
                 type="button",
-                data_box=number[one.name],
-                title=f"{one.name}: {one.bytes:,} bytes",
+                data_box=number[buffer.name],
+                title=f"{buffer.name}: {buffer.bytes:,} bytes",
             ),
         )
-        for one in live[:_PEAKS]
-        if one.name in number
+        for buffer in live[:_PEAKS]
+        if buffer.name in number
     ]
     if not buttons:
         return
@@ -125,17 +125,18 @@ def _ending(name: str) -> str:
 
 def _table(plan: PlanMap, boxes: Sequence[PlanBuffer]) -> Html:
     """Return a table of all tensors, the largest first; names of drawn tensors select boxes."""
-    number = {id(buffer): at for at, buffer in enumerate(boxes)}
-    largest = sorted(plan.buffers, key=lambda one: (-one.size_bytes, one.name))[:_LISTED]
+    number = {id(buffer): index for index, buffer in enumerate(boxes)}
+    largest = sorted(plan.buffers, key=lambda buffer: (-buffer.size_bytes, buffer.name))[:_LISTED]
     rows = (
         (
-            tag("button", one.name, type="button", class_="link", data_box=number[id(one)])
-            if id(one) in number
-            else one.name,
-            *(one.pool, one.size_bytes, one.offset_bytes, f"{one.lower} to {one.upper - 1}"),
-            one.shape,
+            tag("button", buffer.name, type="button", class_="link", data_box=number[id(buffer)])
+            if id(buffer) in number
+            else buffer.name,
+            *(buffer.pool, buffer.size_bytes, buffer.offset_bytes),
+            f"{buffer.lower} to {buffer.upper - 1}",
+            buffer.shape,
         )
-        for one in largest
+        for buffer in largest
     )
     head = ("tensor", "pool", "bytes", "offset", "steps", "shape")
     total = counted(len(plan.buffers), "tensor")
@@ -147,7 +148,9 @@ def drawn(plan: PlanMap) -> list[PlanBuffer]:
     """Return the buffers with an address in scratch or persistent memory, which the map shows."""
     outside = plan.io == "outside"
     return [
-        one for one in plan.buffers if one.pool in _POOLS and not (outside and one.pool == "io")
+        buffer
+        for buffer in plan.buffers
+        if buffer.pool in _POOLS and not (outside and buffer.pool == "io")
     ]
 
 
@@ -173,27 +176,30 @@ def map_data(
         "last": last,
         "view": _view(plan, other),
         "peak": None if plan.peak is None else {"step": plan.peak.step},
-        "ops": [f"{op} ({types[at]})" if at < len(types) else op for at, op in enumerate(plan.ops)],
-        "names": [one.name for one in boxes],
-        "aliases": {at: one.aliases for at, one in enumerate(boxes) if one.aliases},
-        "shapes": {at: one.shape for at, one in enumerate(boxes) if one.shape},
-        "reads": {at: one.reads for at, one in enumerate(boxes) if one.reads},
+        "ops": [
+            f"{op} ({types[index]})" if index < len(types) else op
+            for index, op in enumerate(plan.ops)
+        ],
+        "names": [box.name for box in boxes],
+        "aliases": {index: box.aliases for index, box in enumerate(boxes) if box.aliases},
+        "shapes": {index: box.shape for index, box in enumerate(boxes) if box.shape},
+        "reads": {index: box.reads for index, box in enumerate(boxes) if box.reads},
         "boxes": [
-            [_POOLS.index(one.pool), one.offset_bytes, one.size_bytes, one.lower, one.upper]
-            for one in boxes
+            [_POOLS.index(box.pool), box.offset_bytes, box.size_bytes, box.lower, box.upper]
+            for box in boxes
         ],
     }
 
 
 def _steps(boxes: Sequence[PlanBuffer]) -> tuple[int, int]:
-    firsts, lasts = [one.lower for one in boxes], [one.upper for one in boxes]
+    firsts, lasts = [box.lower for box in boxes], [box.upper for box in boxes]
     return min(firsts, default=0), max(lasts, default=1)
 
 
 def _view(plan: PlanMap, other: PlanMap) -> tuple[float, float]:
     """Return the first and the last visible step, with the peaks of compared plans aligned."""
     (first, last), (begin, end) = _steps(drawn(plan)), _steps(drawn(other))
-    peak, second = (one.peak.step if one.peak else 0 for one in (plan, other))
+    peak, second = (plan_map.peak.step if plan_map.peak else 0 for plan_map in (plan, other))
     long, short = max(last - first, end - begin), min(last - first, end - begin)
     if long <= _FAR * short:  # the same number of steps on both sides
         return peak - max(peak - first, second - begin), peak + max(last - peak, end - second)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from pathlib import PurePath
 
 from qnnmem.report.page.charts import Bar, bars, line
 from qnnmem.report.page.document import PageSection
+from qnnmem.report.page.htp import file_name
 from qnnmem.report.page.markup import Html, answer, badge, command, details, lines, table, tag
 from qnnmem.report.page.memory_map import drawn, memory_map
 from qnnmem.report.shell import command_line, file_word
@@ -30,7 +30,7 @@ _NAMED = 3  # tensors named in a sentence
 def plan_section(plan: PlanResult) -> PageSection:
     """Return a section with all numbers of a plan, the verdict first."""
     return PageSection(
-        f"Plan of {PurePath(plan.input).name or plan.input}",
+        f"Plan of {file_name(plan.input)}",
         lines(
             [
                 *(tag("p", line) for line in plan.holds_for),
@@ -52,22 +52,24 @@ def plan_section(plan: PlanResult) -> PageSection:
     )
 
 
-def together_section(found: TogetherResult) -> PageSection:
+def together_section(result: TogetherResult) -> PageSection:
     """Return a section about models that share pools: assumptions, offsets, map."""
     rows = [
         (model.name, model.scratch_bytes, model.scratch_offset, model.persistent_bytes)
-        for model in found.models
+        for model in result.models
     ]
     titles = ("model", "scratch, bytes", "from byte", "persistent, bytes")
-    said = found.summary
+    summary = result.summary
     return PageSection(
-        f"{len(found.models)} models together",
+        f"{len(result.models)} models together",
         lines(
             [
-                answer(found.fits, said) if found.budgets else tag("p", said, class_="answer"),
-                tag("p", found.assumed),
+                answer(result.fits, summary)
+                if result.budgets
+                else tag("p", summary, class_="answer"),
+                tag("p", result.assumed),
                 table(titles, rows),
-                memory_map(found.map, "Offset of each model in the shared pools"),
+                memory_map(result.map, "Offset of each model in the shared pools"),
             ]
         ),
         has_map=True,
@@ -81,40 +83,37 @@ def _answer(plan: PlanResult) -> Html:
         return tag("p", scratch, class_="answer")
     tcm = plan.tcm
     if not plan.budgets and tcm is not None:
-        return answer(
-            False, (f"{tcm.buffers:,} allocations, but TCM allows only {tcm.max_buffers:,}")
-        )
-    told = [_budget_words(plan, one) for one in _by_need(plan)[:1]]
-    return answer(plan.fits, *told, "" if "scratch" in plan.limits else f"; {scratch}")
+        crowd = f"{tcm.buffers:,} allocations, but TCM allows only {tcm.max_buffers:,}"
+        return answer(False, crowd)
+    rest = "" if "scratch" in plan.limits else f"; {scratch}"
+    return answer(plan.fits, _budget_words(plan, _by_need(plan)[0]) if plan.budgets else "", rest)
 
 
 def _by_need(plan: PlanResult) -> list[PlanBudget]:
     """Return the budgets, broken ones first, then the tightest ones."""
     order = {False: 0, None: 1, True: 2}
-    return sorted(
-        plan.budgets, key=lambda one: (order[one.fits], -one.need_bytes / max(one.have_bytes, 1))
-    )
+    return sorted(plan.budgets, key=lambda b: (order[b.fits], -b.need_bytes / max(b.have_bytes, 1)))
 
 
-def _budget_words(plan: PlanResult, one: PlanBudget) -> str:
-    pool, have = _LABELS[one.pool], format_size(one.have_bytes)
-    verb = "" if one.pool in ("io", "constants") else "s"
-    need = format_size(one.need_bytes)
-    if one.fits:
-        left = format_size(one.have_bytes - one.need_bytes)
+def _budget_words(plan: PlanResult, budget: PlanBudget) -> str:
+    pool, have = _LABELS[budget.pool], format_size(budget.have_bytes)
+    verb = "" if budget.pool in ("io", "constants") else "s"
+    need = format_size(budget.need_bytes)
+    if budget.fits:
+        left = format_size(budget.have_bytes - budget.need_bytes)
         return f"{pool} take{verb} {need} of {have}, {left} left{plan.scope.basis}"
-    over = format_size(one.need_bytes - one.have_bytes)
-    if one.fits is None:
-        least = format_size(one.at_least_bytes)
+    over = format_size(budget.need_bytes - budget.have_bytes)
+    if budget.fits is None:
+        least = format_size(budget.at_least_bytes)
         return (
             f"{pool} needs {least} to {need}, the limit is {have}; the search ended before "
             "it could decide"
         )
     words = f"{pool} need{verb} {need}, {over} over the limit of {have}{plan.scope.basis}"
-    if plan.scope is ProofScope.UPPER_BOUND and one.pool == "scratch":
+    if plan.scope is ProofScope.UPPER_BOUND and budget.pool == "scratch":
         words += "; branch and loop bodies are planned separately, so fewer might be enough"
-    if one.at_least_bytes < one.need_bytes:
-        words += f"; any plan needs at least {one.at_least_bytes:,} bytes"
+    if budget.at_least_bytes < budget.need_bytes:
+        words += f"; any plan needs at least {budget.at_least_bytes:,} bytes"
     return words
 
 
@@ -130,7 +129,7 @@ def _deciding(plan: PlanResult) -> Iterator[Html]:
 
 def _changes(plan: PlanResult) -> Iterator[Html]:
     """Yield the most helpful option, or the command that searches for a change."""
-    best = next((one for one in plan.remedies or () if one.fits), None)
+    best = next((remedy for remedy in plan.remedies or () if remedy.fits), None)
     best = best or next(iter(plan.remedies or ()), None)
     if best is not None:
         then = "which fits" if best.fits else "still over the limit"
@@ -157,7 +156,7 @@ def _again(plan: PlanResult, verb: str, options: Sequence[str]) -> str:
     """
     if plan.holds_for or plan.persistent_bytes:
         return ""
-    known = {one.name: one.shape.partition(" ")[0] for one in plan.buffers}
+    known = {buffer.name: buffer.shape.partition(" ")[0] for buffer in plan.buffers}
     shapes = {name: known.get(name, "") for name in plan.inputs}
     words = [f"--shape={name}={shape}" for name, shape in shapes.items() if "x" in shape]
     words += [f"--budget={pool}={have}" for pool, have in plan.limits.items()]
@@ -204,7 +203,7 @@ def _origin(plan: PlanResult, pool: str) -> str:
 
 
 def _live(plan: PlanResult) -> Iterator[Html]:
-    points = list(live_bytes([one for one in drawn(plan.map) if one.pool != "persistent"]))
+    points = list(live_bytes([buffer for buffer in drawn(plan.map) if buffer.pool != "persistent"]))
     limits = [(f"scratch, {plan.scope.value}", plan.scratch_bytes)]
     if plan.scope is ProofScope.NONE:
         limits.append(("lower bound for this order", plan.lower_bound_bytes))
@@ -218,9 +217,9 @@ def _live(plan: PlanResult) -> Iterator[Html]:
 def live_bytes(buffers: Sequence[PlanBuffer]) -> Iterator[tuple[int, int]]:
     """Yield each step at which the number of live bytes changes, with the new number."""
     changes: dict[int, int] = {}
-    for one in buffers:
-        changes[one.lower] = changes.get(one.lower, 0) + one.size_bytes
-        changes[one.upper] = changes.get(one.upper, 0) - one.size_bytes
+    for buffer in buffers:
+        changes[buffer.lower] = changes.get(buffer.lower, 0) + buffer.size_bytes
+        changes[buffer.upper] = changes.get(buffer.upper, 0) - buffer.size_bytes
     total = 0
     for step in sorted(changes):
         total += changes[step]

@@ -34,74 +34,75 @@ _DRAWN = 1000  # points of a curve
 _ANSWER = ("no problems found", "problems found", "cannot tell")
 
 
-def client_section(found: ClientResult) -> PageSection:
+def client_section(result: ClientResult) -> PageSection:
     """Return a section with the findings of check-client, and charts of live objects by call."""
-    where = ", ".join(filter(None, (found.mode, found.hw_version)))
-    known = f"{counted(found.suppressed, 'known finding')} left out" if found.suppressed else ""
-    more = f"{counted(found.left_out, 'finding')} more were found but are not listed"
+    where = ", ".join(filter(None, (result.mode, result.hw_version)))
+    known = f"{counted(result.suppressed, 'known finding')} left out" if result.suppressed else ""
+    more = f"{counted(result.left_out, 'finding')} more were found but are not listed"
     body = [
-        *_answer(found.passes, bool(found.calls), found.verdict, _is_open(found)),
-        *(_rule(one) for one in found.findings[:_MOST]),
-        *_beyond(len(found.findings), "finding"),
-        *([tag("p", more)] if found.left_out else []),
+        *_answer(result.passes, bool(result.calls), result.verdict, _is_open(result)),
+        *(_rule(finding) for finding in result.findings[:_MOST]),
+        *_beyond(len(result.findings), "finding"),
+        *([tag("p", more)] if result.left_out else []),
         *_charts(
-            [(one.call, one.contexts) for one in found.timeline],
-            [(one.call, one.registered_bytes) for one in found.timeline],
+            [(point.call, point.contexts) for point in result.timeline],
+            [(point.call, point.registered_bytes) for point in result.timeline],
             "call",
         ),
-        *_client_calls(found),
-        _footer(found.command, f"exit code {found.exit_code}", where, known),
+        *_client_calls(result),
+        _footer(result.command, f"exit code {result.exit_code}", where, known),
     ]
-    return PageSection(f"Rules that {_program(found.command)} breaks", lines(body))
+    return PageSection(f"Rules that {_program(result.command)} breaks", lines(body))
 
 
-def watch_section(found: WatchResult) -> PageSection:
+def watch_section(result: WatchResult) -> PageSection:
     """Return a section with live objects, failures and leaks of a watched program."""
     libraries = [
-        f"{one.name} {one.version or ''}".strip() + (f" (API {one.api})" if one.api else "")
-        for one in found.libraries
+        f"{library.name} {library.version or ''}".strip()
+        + (f" (API {library.api})" if library.api else "")
+        for library in result.libraries
     ]
-    lost = f"{counted(found.left_out, 'event')} not kept" if found.left_out else ""
+    lost = f"{counted(result.left_out, 'event')} not kept" if result.left_out else ""
     body = [
-        *_answer(found.passes, bool(found.functions), found.verdict, _is_open(found)),
-        *_left("Never released", found.unreleased),
-        *_left("Contexts that were alive when their backend was freed", found.freed_after_backend),
-        *_lost(found.lost),
-        *_failures(found.failed_calls),
-        *_mixed(found),
+        *_answer(result.passes, bool(result.functions), result.verdict, _is_open(result)),
+        *_left("Never released", result.unreleased),
+        *_left("Contexts that were alive when their backend was freed", result.freed_after_backend),
+        *_lost(result.lost),
+        *_failures(result.failed_calls),
+        *_mixed(result),
         *_charts(
-            [(one.time_ns / 1e6, one.contexts) for one in found.timeline],
-            [(one.time_ns / 1e6, one.memory_bytes) for one in found.timeline],
+            [(point.time_ns / 1e6, point.contexts) for point in result.timeline],
+            [(point.time_ns / 1e6, point.memory_bytes) for point in result.timeline],
             "ms",
         ),
-        *_made(found.made),
-        *_watched_calls(found),
-        _footer(found.command, *libraries, lost),
+        *_made(result.made),
+        *_watched_calls(result),
+        _footer(result.command, *libraries, lost),
     ]
-    return PageSection(f"What {_program(found.command)} does with QNN", lines(body))
+    return PageSection(f"What {_program(result.command)} does with QNN", lines(body))
 
 
-def fail_each_section(found: FailEachResult) -> PageSection:
+def fail_each_section(result: FailEachResult) -> PageSection:
     """Return a section about how the program reacts when each call fails."""
     rows = [
         (
-            one.call,
-            tag("strong", one.outcome, class_="bad" if one.bad else "good"),
-            one.place,
-            one.ended_by or ("" if one.exit_code is None else f"exit code {one.exit_code}"),
-            ", ".join(f"{left.kind} {left.place}".strip() for left in one.leaked[:_LEFT]),
-            one.last_line,
+            run.call,
+            tag("strong", run.outcome, class_="bad" if run.bad else "good"),
+            run.place,
+            run.ended_by or ("" if run.exit_code is None else f"exit code {run.exit_code}"),
+            ", ".join(f"{left.kind} {left.place}".strip() for left in run.leaked[:_LEFT]),
+            run.last_line,
         )
-        for one in found.runs[:_MOST]
+        for run in result.runs[:_MOST]
     ]
-    usual = f"usually exit code {found.exit_code}, {counted(found.calls, 'call')}"
+    usual = f"usually exit code {result.exit_code}, {counted(result.calls, 'call')}"
     body = [
-        *_answer(found.passes, bool(found.runs), found.verdict),
+        *_answer(result.passes, bool(result.runs), result.verdict),
         table(("call", "outcome", "where", "end", "never released", "last line"), rows),
-        *_beyond(len(found.runs), "run"),
-        _footer(found.command, f"failing with {found.code}", usual),
+        *_beyond(len(result.runs), "run"),
+        _footer(result.command, f"failing with {result.code}", usual),
     ]
-    title = f"What {_program(found.command)} does when {found.function} fails"
+    title = f"What {_program(result.command)} does when {result.function} fails"
     return PageSection(title, lines(body))
 
 
@@ -109,9 +110,9 @@ def _program(command: Sequence[str]) -> str:
     return file_name(command[0]) if command else "a program"
 
 
-def _is_open(found: ClientResult | WatchResult) -> bool:
+def _is_open(result: ClientResult | WatchResult) -> bool:
     """Return True if some calls were not checked and the checked calls have no findings."""
-    return bool(found.not_checked) and not found.findings
+    return bool(result.not_checked) and not result.findings
 
 
 def _answer(passes: bool, called: bool, verdict: str, is_open: bool = False) -> Iterator[Html]:
@@ -120,34 +121,37 @@ def _answer(passes: bool, called: bool, verdict: str, is_open: bool = False) -> 
 
 def _footer(command: Sequence[str], *facts: str) -> Html:
     """Return a collapsed part with the command that was run, and further facts."""
-    said = tag("p", ", ".join(filter(None, (" ".join(command), *facts))), class_="faint wraps")
-    return details("What was run", said)
+    words = tag("p", ", ".join(filter(None, (" ".join(command), *facts))), class_="faint wraps")
+    return details("What was run", words)
 
 
-def _beyond(number: int, what: str) -> Iterator[Html]:
+def _beyond(number: int, noun: str) -> Iterator[Html]:
     if number > _MOST:
-        yield tag("p", f"{counted(number - _MOST, what)} more in the result.")
+        yield tag("p", f"{counted(number - _MOST, noun)} more in the result.")
 
 
-def _rule(one: ClientFinding) -> Html:
-    rows: list[tuple[str, str]] = [("rule", one.title)] if one.title else []
-    if one.need is not None or one.given is not None:
-        rows += zip(("expected", "given"), numbers(one.rule, one.need, one.given), strict=True)
-    if one.code:
-        rows.append(("answered", f"{one.code} {code_name(one.code)}"))
-    if one.cure:
-        rows.append(("what to do", one.cure))
-    if one.count > 1:
-        rows.append(("times", f"{one.count:,}"))
-    at = " at" if one.call != "exit" else ", about"  # the end of a program has no line number
-    where = f"{at} {one.place}" if one.place else ""
-    other = one.other
+def _rule(finding: ClientFinding) -> Html:
+    rows: list[tuple[str, str]] = [("rule", finding.title)] if finding.title else []
+    if finding.need is not None or finding.given is not None:
+        rows += zip(
+            ("expected", "given"), numbers(finding.rule, finding.need, finding.given), strict=True
+        )
+    if finding.code:
+        rows.append(("answered", f"{finding.code} {code_name(finding.code)}"))
+    if finding.cure:
+        rows.append(("what to do", finding.cure))
+    if finding.count > 1:
+        rows.append(("times", f"{finding.count:,}"))
+    # The end of a program has no line number.
+    where = f"{', about' if finding.call == 'exit' else ' at'} {finding.place}"
+    where = where if finding.place else ""
+    other = finding.other
     return lines(
         [
-            tag("h3", tag("code", one.rule), Html(" "), one.sentence),
-            tag("p", tag("code", f"{one.call or 'exit'}{where}")),
+            tag("h3", tag("code", finding.rule), Html(" "), finding.sentence),
+            tag("p", tag("code", f"{finding.call or 'exit'}{where}")),
             table(("what", "value"), rows) if rows else Html(""),
-            *_stack("Call stack", one.stack),
+            *_stack("Call stack", finding.stack),
             *(_stack(f"{other.what} {other.place}".strip(), other.stack) if other else ()),
         ]
     )
@@ -155,10 +159,7 @@ def _rule(one: ClientFinding) -> Html:
 
 def _stack(title: str, stack: Sequence[Frame]) -> Iterator[Html]:
     if stack:
-        shown = [
-            tag("li", tag("code", frame.function or "?"), " ", _place(frame))
-            for frame in stack[:_MOST]
-        ]
+        shown = [tag("li", tag("code", f.function or "?"), " ", _place(f)) for f in stack[:_MOST]]
         yield details(title, tag("ol", *shown, class_="frames"))
 
 
@@ -185,35 +186,35 @@ def _lost(sessions: Sequence[LostSession]) -> Iterator[Html]:
         return
     yield tag("h3", "Continued without QNN")
     rows = [
-        (one.name or ", ".join(one.graphs), one.place, lost_call(one), lost_cost(one))
-        for one in sessions[:_MOST]
+        (s.name or ", ".join(s.graphs), s.place, lost_call(s), lost_cost(s))
+        for s in sessions[:_MOST]
     ]
     yield table(("session", "made at", "call", "cost"), rows)
     yield from _beyond(len(sessions), "session")
-    for one in sessions[:_STACKS]:
-        yield from _own_stack(" ".join(filter(None, (one.name, one.place))), one.stack)
+    for session in sessions[:_STACKS]:
+        yield from _own_stack(" ".join(filter(None, (session.name, session.place))), session.stack)
 
 
 def _own_stack(of: str, stack: Sequence[Frame]) -> Iterator[Html]:
     """Yield the program's own frames of a call stack, collapsed."""
     own = own_stack(tuple(stack))
-    shown = [tag("li", tag("code", one.function or "?"), " ", _place(one)) for one in own[:_MOST]]
-    if len(shown) > 1:  # a single place is already in the sentence
-        yield details(f"Lines of {of}", tag("ol", *shown, class_="frames"))
+    if len(own) > 1:  # a single place is already in the sentence
+        yield from _stack(f"Lines of {of}", own)
 
 
-def _mixed(found: WatchResult) -> Iterator[Html]:
-    if found.mixed_io:
+def _mixed(result: WatchResult) -> Iterator[Html]:
+    if result.mixed_io:
         yield tag("h3", "Graphs not executed the way they were prepared")
-        rows = [(one.sentence, one.place) for one in found.mixed_io[:_MOST]]
+        rows = [(graph.sentence, graph.place) for graph in result.mixed_io[:_MOST]]
         yield table(("what", "made at"), rows)
-        yield from _beyond(len(found.mixed_io), "graph")
+        yield from _beyond(len(result.mixed_io), "graph")
 
 
 def _made(things: Sequence[MadeHandle]) -> Iterator[Html]:
     if things:
         rows = [
-            (one.kind, one.name, one.bytes or None, one.count, one.place) for one in things[:_MOST]
+            (handle.kind, handle.name, handle.bytes or None, handle.count, handle.place)
+            for handle in things[:_MOST]
         ]
         shown = [
             table(("what", "name", "bytes", "how many", "made at"), rows),
@@ -225,27 +226,25 @@ def _made(things: Sequence[MadeHandle]) -> Iterator[Html]:
 def _failures(calls: Sequence[FailedCall]) -> Iterator[Html]:
     if calls:
         yield tag("h3", "Calls that failed")
-    for one in calls[:_MOST]:
-        where = f" at {one.place}" if one.place else ""
-        often = f", {one.count:,} times" if one.count > 1 else ""
-        how = ", on purpose" if one.injected else ""
-        of = f" of {one.of}" if one.of else ""
-        yield tag("h4", tag("code", one.function), f"{of}: {one.code} {one.name}{how}{often}")
+    for call in calls[:_MOST]:
+        where = f" at {call.place}" if call.place else ""
+        often = f", {call.count:,} times" if call.count > 1 else ""
+        how = ", on purpose" if call.injected else ""
+        of = f" of {call.of}" if call.of else ""
+        yield tag("h4", tag("code", call.function), f"{of}: {call.code} {call.name}{how}{often}")
         if where:
             yield tag("p", tag("code", where.strip()))
-        if one.diagnosis:
-            yield tag("p", tag("strong", "diagnosis: "), one.diagnosis)
-        if one.log:
-            said = [tag("li", tag("code", text(row.text, 2000))) for row in one.log[-_LOG:]]
-            title = f"Log of the library, {counted(len(one.log), 'line')}"
-            yield details(title, tag("ol", *said, class_="evidence"), is_open=len(said) <= 8)
-        yield from _own_stack(one.place, one.stack)
+        if call.diagnosis:
+            yield tag("p", tag("strong", "diagnosis: "), call.diagnosis)
+        if call.log:
+            rows = [tag("li", tag("code", text(row.text, 2000))) for row in call.log[-_LOG:]]
+            title = f"Log of the library, {counted(len(call.log), 'line')}"
+            yield details(title, tag("ol", *rows, class_="evidence"), is_open=len(rows) <= 8)
+        yield from _own_stack(call.place, call.stack)
     yield from _beyond(len(calls), "call")
 
 
-def _charts(
-    contexts: Sequence[tuple[float, int]], registered: Sequence[tuple[float, int]], unit: str
-) -> Iterator[Html]:
+def _charts(contexts: Points, registered: Points, unit: str) -> Iterator[Html]:
     """Yield step charts of live contexts and registered bytes."""
     for title, points, shown in (
         ("Contexts alive", contexts, "{:,}".format),
@@ -262,18 +261,19 @@ def _thinned(points: Points) -> Points:
     stretch = -(-2 * len(ordered) // _DRAWN)
     if stretch < 2:
         return ordered
-    parts = (ordered[at : at + stretch] for at in range(0, len(ordered), stretch))
-    return [one for part in parts for one in (max(part, key=lambda point: point[1]), part[-1])]
+    parts = (ordered[start : start + stretch] for start in range(0, len(ordered), stretch))
+    return [point for part in parts for point in (max(part, key=lambda point: point[1]), part[-1])]
 
 
-def _client_calls(found: ClientResult) -> Iterator[Html]:
-    rows = [(name, count, found.failed_calls.get(name, 0)) for name, count in found.calls.items()]
+def _client_calls(result: ClientResult) -> Iterator[Html]:
+    rows = [(name, count, result.failed_calls.get(name, 0)) for name, count in result.calls.items()]
     yield from _functions(("function", "calls", "failed"), rows[:_MOST], len(rows))
 
 
-def _watched_calls(found: WatchResult) -> Iterator[Html]:
-    by_time = sorted(found.functions.items(), key=lambda one: -one[1].ns)
-    rows = [(name, one.count, f"{one.ns / 1e6:,.2f}", one.failed) for name, one in by_time[:_MOST]]
+def _watched_calls(result: WatchResult) -> Iterator[Html]:
+    by_time = sorted(result.functions.items(), key=lambda item: -item[1].ns)
+    totals = by_time[:_MOST]
+    rows = [(name, t.count, f"{t.ns / 1e6:,.2f}", t.failed) for name, t in totals]
     yield from _functions(("function", "calls", "ms", "failed"), rows, len(by_time))
 
 

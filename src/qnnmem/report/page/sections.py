@@ -61,13 +61,15 @@ SHOWN = tuple(_SECTIONS)
 
 def sections_of(result: Any, where: str) -> list[PageSection]:
     """Return the sections of a JSON result; raise UsageError for an unsupported schema."""
-    found = read_result(result, where) if schema_in(result) in _SEVERAL else None
-    if not isinstance(found, SeveralFiles):
+    several = read_result(result, where) if schema_in(result) in _SEVERAL else None
+    if not isinstance(several, SeveralFiles):
         return [section_of(result, where)]
-    sections = [_with_values(_SECTIONS[schema_name(type(each))](each), each) for each in found.each]
-    if found.refused:
-        said = lines(tag("p", file.sentence) for file in found.refused)
-        sections.append(PageSection("Without an answer", said))
+    sections = [
+        _with_values(_SECTIONS[schema_name(type(each))](each), each) for each in several.each
+    ]
+    if several.refused:
+        sentences = lines(tag("p", file.sentence) for file in several.refused)
+        sections.append(PageSection("Without an answer", sentences))
     return sections
 
 
@@ -79,9 +81,9 @@ def section_of(result: Any, where: str) -> PageSection:
         raise UsageError(f"{where}: results of {quote(name)} have no page; supported are {known}")
     render = _SECTIONS[name]
     ours = read_result(result, where)
-    found = read_document(result, where) if render in _WITH_VENDOR else ours
+    document = read_document(result, where) if render in _WITH_VENDOR else ours
     try:
-        section = render(found, where) if render in _UNNAMED else render(found)
+        section = render(document, where) if render in _UNNAMED else render(document)
         return _with_values(section, ours)
     except (IndexError, UnicodeError) as exc:
         raise UsageError(f"{where}: not a valid {name}: {exc}") from exc
