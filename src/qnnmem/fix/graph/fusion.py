@@ -75,9 +75,9 @@ def read_rewritten(case: FixCase, before: onnx.ModelProto, after: onnx.ModelProt
 
 def keep_order(before: onnx.ModelProto, after: onnx.ModelProto) -> None:
     """Sort the nodes of a rewritten graph into the original order, matched by their outputs."""
-    position = {name: at for at, node in enumerate(before.graph.node) for name in node.output}
+    position = {name: i for i, node in enumerate(before.graph.node) for name in node.output}
     nodes = list(after.graph.node)
-    maker = {name: at for at, node in enumerate(nodes) for name in node.output if name}
+    maker = {name: i for i, node in enumerate(nodes) for name in node.output if name}
     needs = [{maker[name] for name in reads(node) if name in maker} for node in nodes]
     ranks: list[int] = []
     for node, sources in zip(nodes, needs, strict=True):  # producers come first in a valid order

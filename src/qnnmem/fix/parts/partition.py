@@ -116,11 +116,11 @@ def narrow_places(crossing: Sequence[int], work: Sequence[int], most: int) -> tu
     total = sum(work) or 1
     best: dict[int, int] = {}
     done = 0
-    for at in range(1, len(work)):
-        done += work[at - 1]
+    for op in range(1, len(work)):
+        done += work[op - 1]
         share = min(most - 1, done * most // total)
-        if share not in best or crossing[at] < crossing[best[share]]:
-            best[share] = at
+        if share not in best or crossing[op] < crossing[best[share]]:
+            best[share] = op
     return tuple(sorted(best.values()))
 
 
@@ -208,27 +208,28 @@ class _CutSearch:
 
     def _take_longest(self, *, forward: bool) -> None:
         """Cover the sequence from one end with the longest parts that fit."""
-        at, goal = (0, len(self.places) - 1) if forward else (len(self.places) - 1, 0)
+        end, goal = (0, len(self.places) - 1) if forward else (len(self.places) - 1, 0)
         parts = []
-        while at != goal:
-            to = self._farthest(at, forward=forward)
-            if to is None:
+        while end != goal:
+            other = self._farthest(end, forward=forward)
+            if other is None:
                 return
-            parts.append((at, to) if forward else (to, at))
-            at = to
+            parts.append((end, other) if forward else (other, end))
+            end = other
         self.longest.append(parts if forward else parts[::-1])
 
-    def _farthest(self, at: int, *, forward: bool) -> int | None:
+    def _farthest(self, end: int, *, forward: bool) -> int | None:
         """Return the other end of the longest part that fits; exclude longer parts."""
         if forward:
-            others = [end for end in range(at + 1, len(self.places)) if at in self.starts[end]]
+            longer = range(end + 1, len(self.places))
+            others = [other for other in longer if end in self.starts[other]]
         else:
-            others = sorted(self.starts[at], reverse=True)
+            others = sorted(self.starts[end], reverse=True)
         low, high = 0, len(others)  # the shortest `low` parts fit, at most `high` may fit
         probe = high
         while low < high:
-            to = others[probe - 1]
-            ends = (at, to) if forward else (to, at)
+            other = others[probe - 1]
+            ends = (end, other) if forward else (other, end)
             if self._yes(*ends):
                 low = probe
             else:
@@ -288,8 +289,8 @@ class _CutSearch:
             crossing = cost[1] + self.crossing[self.places[end]]
             best.append(None if start < 0 else (cost[0] + 1, crossing))
         if best[-1] is None:
-            at = max(place for place, cost in enumerate(best) if cost is not None)
-            return Stuck(self.places[at], self.places[at + 1], self.trials)
+            last = max(place for place, cost in enumerate(best) if cost is not None)
+            return Stuck(self.places[last], self.places[last + 1], self.trials)
         parts, end = [], len(came) - 1
         while end:
             parts.append((came[end], end))

@@ -99,7 +99,7 @@ def replay_cut(base: Change, step: Step, rounds: Rounds) -> Change:
         raise UsageError(
             f"the recipe is for a model with {step['ops']} ops, but this one has {len(sequence)}"
         )
-    if not 0 < len(cuts) < _MOST_PARTS or not all(type(at) is int for at in cuts):
+    if not 0 < len(cuts) < _MOST_PARTS or not all(type(op) is int for op in cuts):
         raise ValueError("cuts must be positions of ops")
     places = [0, *cuts, len(sequence)]
     if sorted({*places}) != places:
@@ -118,7 +118,7 @@ def replay_cut(base: Change, step: Step, rounds: Rounds) -> Change:
 
 def parts_at(sequence: OpSequence, places: list[int]) -> Partition:
     """Return the partition at these places, which include both ends of the sequence."""
-    crossing = sum(sequence.crossing[at] for at in places[1:-1])
+    crossing = sum(sequence.crossing[place] for place in places[1:-1])
     return Partition(sequence, Cuts(tuple(pairwise(places)), crossing, trials=0))
 
 

@@ -113,7 +113,7 @@ def resized(value: NDArray[Any], shape: tuple[int, ...]) -> NDArray[Any]:
         if value.dtype.kind != "f":
             value = value.take(numpy.rint(positions).astype(int), axis)
             continue
-        part = (positions - low).reshape([-1 if at == axis else 1 for at in range(value.ndim)])
+        part = (positions - low).reshape([-1 if i == axis else 1 for i in range(value.ndim)])
         mixed = value.take(low, axis) * (1 - part) + value.take(high, axis) * part
         value = mixed.astype(value.dtype)
     return value

@@ -76,39 +76,39 @@ class Bander:
             for index, node in enumerate(self.graph.nodes)
         }
 
-    def step(self, at: int, axis: int, need: Rows) -> BandStep | str:
+    def step(self, index: int, axis: int, need: Rows) -> BandStep | str:
         """Return a node's step for output rows `need`, or the reason why there is none."""
-        key = (at, axis, need)
+        key = (index, axis, need)
         if key not in self._steps:
-            node = self.graph.nodes[at]
+            node = self.graph.nodes[index]
             if any(True for _ in bodies(node)):
                 self._steps[key] = f"{node.op_type} contains other graphs"
             else:
                 self._steps[key] = band_step(NodeFacts(self.graph, node, axis), need)
         return self._steps[key]
 
-    def obstacle(self, at: int, axis: int) -> str:
+    def obstacle(self, index: int, axis: int) -> str:
         """Return the reason why a node cannot be computed in bands, or ""."""
-        node = self.graph.nodes[at]
-        size = self._size(at, axis)
+        node = self.graph.nodes[index]
+        size = self._size(index, axis)
         if size < 2:
             return f"{node.op_type} has no rows to split"
-        whole = self.step(at, axis, Rows(0, size))
+        whole = self.step(index, axis, Rows(0, size))
         return whole if isinstance(whole, str) else ""
 
     def macs(self) -> int:
         """Return the multiply-adds of the whole model."""
         positions = range(len(self.graph.nodes))
-        return sum(self._row_macs[-2, at] * max(self._size(at, -2), 1) for at in positions)
+        return sum(self._row_macs[-2, index] * max(self._size(index, -2), 1) for index in positions)
 
     def bands(self, region: TileRegion) -> BandedRegion | str:
         """Return the region with the steps of every band, or the reason why it cannot be cut."""
         graph, axis = self.graph, region.axis
-        results = {name for at in region.nodes for name in graph.nodes[at].output if name}
+        results = {name for index in region.nodes for name in graph.nodes[index].output if name}
         exits = tuple(
             name
-            for at in region.nodes
-            for name in graph.nodes[at].output
+            for index in region.nodes
+            for name in graph.nodes[index].output
             if name and graph.last_read.get(name, -1) >= region.end
         )
         sizes = {name: rows_of(graph.shape(name) or (), axis) for name in exits}
@@ -121,38 +121,40 @@ class Bander:
             if isinstance(band_steps, str):
                 return band_steps
             steps.append(band_steps)
-            macs += sum(self._row_macs[axis, at] * step.makes.height for at, step in band_steps)
-        whole = sum(self._row_macs[axis, at] * self._size(at, axis) for at in region.nodes)
+            macs += sum(
+                self._row_macs[axis, index] * step.makes.height for index, step in band_steps
+            )
+        whole = sum(self._row_macs[axis, index] * self._size(index, axis) for index in region.nodes)
         return BandedRegion(region, exits, tuple(steps), whole, macs)
 
-    def _size(self, at: int, axis: int) -> int:
-        return rows_of(self.graph.shape(self.graph.nodes[at].output[0]) or (), axis)
+    def _size(self, index: int, axis: int) -> int:
+        return rows_of(self.graph.shape(self.graph.nodes[index].output[0]) or (), axis)
 
     def _band(
         self, region: TileRegion, results: set[str], need: dict[str, Rows]
     ) -> tuple[tuple[int, BandStep], ...] | str:
         """Return a band's steps; `need` has the rows of its outputs; add those of its inputs."""
         steps: list[tuple[int, BandStep]] = []
-        for at in reversed(region.nodes):
+        for index in reversed(region.nodes):
             rows = None
-            for name in self.graph.nodes[at].output:
+            for name in self.graph.nodes[index].output:
                 rows = need[name].hull(rows) if name in need else rows
             if rows is None:
                 continue
-            step = self.step(at, region.axis, rows)
+            step = self.step(index, region.axis, rows)
             if isinstance(step, str):
                 return step
-            if not sums_alike(NodeFacts(self.graph, self.graph.nodes[at], region.axis), step):
-                return f"{self.graph.nodes[at].op_type} would round differently in bands"
-            for slot, name in enumerate(self.graph.nodes[at].input):
+            if not sums_alike(NodeFacts(self.graph, self.graph.nodes[index], region.axis), step):
+                return f"{self.graph.nodes[index].op_type} would round differently in bands"
+            for slot, name in enumerate(self.graph.nodes[index].input):
                 if slot in step.reads:
                     need[name] = step.reads[slot].hull(need.get(name))
                 elif name in results and slot not in step.values:
                     return (
-                        f"{self.graph.nodes[at].op_type} reads all rows of a tensor that is "
+                        f"{self.graph.nodes[index].op_type} reads all rows of a tensor that is "
                         "computed in bands"
                     )
-            steps.append((at, step))
+            steps.append((index, step))
         return tuple(reversed(steps))
 
 
@@ -216,14 +218,14 @@ class _Scheduler:
     def band(self, band: int, steps: tuple[tuple[int, BandStep], ...]) -> None:
         made: dict[str, Part] = {}
         cut: set[Part] = set()
-        for at, step in steps:
-            node = self.graph.nodes[at]
+        for index, step in steps:
+            node = self.graph.nodes[index]
             inputs = tuple(
                 self.part(name, step.reads[slot], band, made, cut) if slot in step.reads else None
                 for slot, name in enumerate(node.input)
             )
             outputs = tuple(Part(name, band, step.makes) if name else None for name in node.output)
-            self.work.append(NodeRun(at, step, inputs, outputs))
+            self.work.append(NodeRun(index, step, inputs, outputs))
             made.update((part.tensor, part) for part in outputs if part is not None)
             for name in node.output:
                 if name in self.exits:

@@ -147,15 +147,17 @@ class RegionCosts:
     def _steps(self) -> list[int]:
         """Step of each node; a folded quantize node has the step of its op."""
         fixed = len(self.graph.fixed)
-        known = {at - fixed: step for step, op in enumerate(self.model.ops) for at in op.sources}
-        steps = (known.get(at, 0) for at in range(len(self.graph.nodes)))
+        known = {
+            index - fixed: step for step, op in enumerate(self.model.ops) for index in op.sources
+        }
+        steps = (known.get(index, 0) for index in range(len(self.graph.nodes)))
         return list(itertools.accumulate(steps, max))
 
     @cached_property
     def _effects(self) -> dict[int, Effect]:
         """Memory effect of each node."""
         fixed = len(self.graph.fixed)
-        return {at - fixed: op.effect for op in self.model.ops for at in op.sources}
+        return {index - fixed: op.effect for op in self.model.ops for index in op.sources}
 
     @cached_property
     def at_step(self) -> list[int]:
@@ -194,8 +196,8 @@ class RegionCosts:
     def of(self, banded: BandedRegion) -> int:
         """Return the peak of live bytes while a region runs in bands."""
         graph, region = self.graph, banded.region
-        results = {name for at in region.nodes for name in graph.nodes[at].output if name}
-        read = {name for at in region.nodes for name in reads(graph.nodes[at])}
+        results = {name for index in region.nodes for name in graph.nodes[index].output if name}
+        read = {name for index in region.nodes for name in reads(graph.nodes[index])}
         entries = sorted(read - results - graph.const)
         touched = {*entries, *banded.exits}
         first, last = self._steps[region.first], self._steps[region.end - 1]
@@ -257,19 +259,21 @@ class RegionCosts:
     def _folded(self) -> frozenset[int]:
         """Positions of nodes that are folded into another node's step."""
         fixed = len(self.graph.fixed)
-        folded = (at - fixed for item in self._groups for at in (*item.before, *item.after))
-        return frozenset(at for at in folded if at >= 0)
+        folded = (index - fixed for item in self._groups for index in (*item.before, *item.after))
+        return frozenset(index for index in folded if index >= 0)
 
     @cached_property
     def _dequantizing(self) -> frozenset[int]:
         """Folded dequantize nodes; their readers read the integers directly."""
         nodes = self.graph.nodes
-        return frozenset(at for at in self._folded if is_quant(nodes[at], "DequantizeLinear"))
+        return frozenset(
+            index for index in self._folded if is_quant(nodes[index], "DequantizeLinear")
+        )
 
     @cached_property
     def _written_as(self) -> dict[str, str]:
         """Name of the quantized tensor that replaces each float tensor."""
-        nodes = (self.graph.nodes[at] for at in self._folded - self._dequantizing)
+        nodes = (self.graph.nodes[index] for index in self._folded - self._dequantizing)
         return {node.input[0]: node.output[0] for node in nodes}
 
     def _row_bits(self, name: str, axis: int) -> int:

@@ -136,9 +136,9 @@ class _Window(NamedTuple):
     dilations: tuple[int, ...]
     pads: tuple[tuple[int, int], ...]
 
-    def span(self, at: int) -> int:
+    def span(self, axis: int) -> int:
         """Return the number of input rows that one window covers along an axis."""
-        return (self.kernel[at] - 1) * self.dilations[at] + 1
+        return (self.kernel[axis] - 1) * self.dilations[axis] + 1
 
 
 def _window(facts: NodeFacts) -> _Window | str:
@@ -163,10 +163,10 @@ def _padded(window: _Window, facts: NodeFacts) -> _Window | str:
     how = facts.text("auto_pad", "NOTSET")
     before, after = facts.shape(0)[2:], facts.result[2:]
     pads = []
-    for at, pad in enumerate(window.pads):
-        span = window.span(at)
+    for axis, pad in enumerate(window.pads):
+        span = window.span(axis)
         if how in ("SAME_UPPER", "SAME_LOWER"):
-            total = max((after[at] - 1) * window.strides[at] + span - before[at], 0)
+            total = max((after[axis] - 1) * window.strides[axis] + span - before[axis], 0)
             small = total // 2
             pad = (small, total - small) if how == "SAME_UPPER" else (total - small, small)
         elif how == "VALID":
@@ -175,7 +175,7 @@ def _padded(window: _Window, facts: NodeFacts) -> _Window | str:
             return f"{facts.node.op_type} with padding {how}"
         if min(pad) < 0:
             return f"{facts.node.op_type} that does not cover its input"
-        if (before[at] + sum(pad) - span) // window.strides[at] + 1 != after[at]:
+        if (before[axis] + sum(pad) - span) // window.strides[axis] + 1 != after[axis]:
             return f"{facts.node.op_type} with windows that extend beyond the padding"
         pads.append(pad)
     return window._replace(pads=tuple(pads))
@@ -190,14 +190,14 @@ def _slide(facts: NodeFacts, need: Rows) -> BandStep | str:
     window = plain if isinstance(plain, str) else _padded(plain, facts)
     if isinstance(window, str):
         return window
-    at = len(window.kernel) + facts.axis
-    stride, (above, _below) = window.strides[at], window.pads[at]
-    wanted = Rows(need.first * stride - above, (need.end - 1) * stride - above + window.span(at))
+    cut = len(window.kernel) + facts.axis
+    stride, (above, _below) = window.strides[cut], window.pads[cut]
+    wanted = Rows(need.first * stride - above, (need.end - 1) * stride - above + window.span(cut))
     there = wanted.within(facts.size(0))
     if there.height < 1:
         return f"{node.op_type} with output rows that read only padding"
     pads = [*window.pads]
-    pads[at] = (there.first - wanted.first, wanted.end - there.end)
+    pads[cut] = (there.first - wanted.first, wanted.end - there.end)
     attributes = {
         "auto_pad": None,
         "pads": [*(first for first, _ in pads), *(last for _, last in pads)],
@@ -216,12 +216,12 @@ def _spread(facts: NodeFacts, need: Rows) -> BandStep | str:
         return "ConvTranspose with padding computed from a shape"
     if any(facts.ints("output_padding") or ()) or min(map(min, window.pads)) < 0:
         return "ConvTranspose with output padding"
-    at = len(window.kernel) + facts.axis
+    cut = len(window.kernel) + facts.axis
     for axis, (first, last) in enumerate(window.pads):
         whole = (facts.shape(0)[2 + axis] - 1) * window.strides[axis] + window.span(axis)
         if whole - first - last != facts.result[2 + axis]:
             return "ConvTranspose with a shape that its attributes do not determine"
-    stride, (above, _below), span = window.strides[at], window.pads[at], window.span(at)
+    stride, (above, _below), span = window.strides[cut], window.pads[cut], window.span(cut)
     first = -((span - 1 - above - need.first) // stride)  # rounds up
     there = Rows(first, (need.end - 1 + above) // stride + 1).within(facts.size(0))
     if there.height < 1:
@@ -231,7 +231,7 @@ def _spread(facts: NodeFacts, need: Rows) -> BandStep | str:
     if need.first < start or need.end > stop:
         return "ConvTranspose with output rows that no input row reaches"
     pads = [*window.pads]
-    pads[at] = (need.first - start, stop - need.end)
+    pads[cut] = (need.first - start, stop - need.end)
     ends = [*(first for first, _ in pads), *(last for _, last in pads)]
     return BandStep(need, {0: there}, {"pads": ends})
 
@@ -322,13 +322,13 @@ def _pad(facts: NodeFacts, need: Rows) -> BandStep | str:
         return "Pad with computed or negative amounts"
     if attribute(facts.node, "paddings") is not None:
         return "Pad of an old operator set"
-    at = rank + facts.axis
-    wanted = Rows(need.first - ends[at], need.end - ends[at])
+    cut = rank + facts.axis
+    wanted = Rows(need.first - ends[cut], need.end - ends[cut])
     there = wanted.within(rows_of(facts.shape(0), facts.axis))
     if there.height < 1:
         return "Pad with a band that contains only padding"
     new = [*ends]
-    new[at], new[at + rank] = there.first - wanted.first, wanted.end - there.end
+    new[cut], new[cut + rank] = there.first - wanted.first, wanted.end - there.end
     if stored is None:
         return BandStep(need, {0: there}, {"pads": new})
     return BandStep(need, {0: there}, {}, {1: numpy.array(new, numpy.int64)})

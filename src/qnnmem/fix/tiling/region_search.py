@@ -163,8 +163,8 @@ class RegionSearch:
         return self._covered(banded)
 
     def _covered(self, banded: Sequence[BandedRegion]) -> TileCover:
-        inside = {at for item in banded for at in item.region.nodes}
-        rest = [size for at, size in enumerate(self.costs.at_node) if at not in inside]
+        inside = {index for item in banded for index in item.region.nodes}
+        rest = [size for index, size in enumerate(self.costs.at_node) if index not in inside]
         known = (self._in_bands(item.region) for item in banded)
         sizes = [item[1] for item in known if item is not None]
         edges = (self.costs.at_step[len(self.costs.model.ops)], self.costs.before_node[0])
@@ -172,20 +172,20 @@ class RegionSearch:
 
     def obstacles(self, limit: int) -> Iterator[tuple[int, str]]:
         """Yield each node over the limit that cannot be computed in bands, with a reason."""
-        for at, size in enumerate(self.costs.at_node):
+        for index, size in enumerate(self.costs.at_node):
             if size > limit:
-                reasons = [self.bander.obstacle(at, axis) for axis in AXES]
+                reasons = [self.bander.obstacle(index, axis) for axis in AXES]
                 if all(reasons):
-                    yield at, reasons[0]
+                    yield index, reasons[0]
 
     def _floor(self) -> int:
         """Return a lower bound on the peak of every cover: live bytes at nodes without bands."""
-        return max((self.costs.at_node[at] for at, _ in self.obstacles(0)), default=0)
+        return max((self.costs.at_node[index] for index, _ in self.obstacles(0)), default=0)
 
     def _from(self, start: int, limit: int, dead: set[int], most: int) -> list[BandedRegion] | None:
         """Return at most `most` regions that cover the nodes from `start`, or None."""
         sizes = self.costs.at_node
-        hot = next((at for at in range(start, len(sizes)) if sizes[at] > limit), None)
+        hot = next((index for index in range(start, len(sizes)) if sizes[index] > limit), None)
         if hot is None:
             return []
         if not most:
@@ -229,16 +229,17 @@ class RegionSearch:
         are tried.
         """
         before = self.costs.before_node
-        fit = [at for at in places if before[at] <= limit]
+        fit = [index for index in places if before[index] <= limit]
         records, least = [], None
-        for at in fit:
-            if least is None or before[at] < least * (1 - _CLOSE):
-                records.append(at)
-                least = before[at]
+        for index in fit:
+            if least is None or before[index] < least * (1 - _CLOSE):
+                records.append(index)
+                least = before[index]
         valleys = [
-            at
-            for at in fit
-            if before[at] < before[max(at - 1, 0)] and before[at] <= before[min(at + 1, self._end)]
+            index
+            for index in fit
+            if before[index] < before[max(index - 1, 0)]
+            and before[index] <= before[min(index + 1, self._end)]
         ]
         return list(dict.fromkeys((*records[:_RECORDS], *valleys[:_VALLEYS])))
 
@@ -271,7 +272,7 @@ class RegionSearch:
         usable = [
             axis
             for axis in AXES
-            if not any(self.bander.obstacle(at, axis) for at in range(first, end))
+            if not any(self.bander.obstacle(index, axis) for index in range(first, end))
         ]
         return sorted(usable, key=lambda axis: -rows_of(shape, axis))
 

@@ -64,7 +64,7 @@ class TiledGraph:
     @cached_property
     def last_read(self) -> dict[str, int]:
         """Position of the last node that reads each tensor; model outputs outlive all nodes."""
-        last = {name: at for at, node in enumerate(self.nodes) for name in reads(node)}
+        last = {name: i for i, node in enumerate(self.nodes) for name in reads(node)}
         return last | dict.fromkeys(self.outputs, len(self.nodes))
 
     @cached_property

@@ -94,52 +94,52 @@ class _Scan:
                 f"contains more than {size} MiB besides raw weights; store weights as raw_data"
             )
 
-    def _children(self, kind: str, at: int, end: int) -> Iterator[tuple[str, int, int]]:
+    def _children(self, kind: str, offset: int, end: int) -> Iterator[tuple[str, int, int]]:
         fields: dict[int, str] = _FIELDS[kind]
         plain: frozenset[int] = _PLAIN.get(kind, frozenset())
         blob = self.blob
-        while at < end:
-            tag = blob[at]
-            at += 1
+        while offset < end:
+            tag = blob[offset]
+            offset += 1
             if tag > 127:
-                tag, at = self._varint(at - 1, end)
+                tag, offset = self._varint(offset - 1, end)
             wire = tag & 7
             if wire == _BYTES:
-                size = blob[at] if at < end else 128
-                at += 1
+                size = blob[offset] if offset < end else 128
+                offset += 1
                 if size > 127:
-                    size, at = self._varint(at - 1, end)
-                if size > end - at:
+                    size, offset = self._varint(offset - 1, end)
+                if size > end - offset:
                     raise Damaged("is truncated or not an ONNX model")
                 number = tag >> 3
                 if number in plain:
                     self.plain_bytes += size
                 elif number in fields:
-                    yield fields[number], at, at + size
-                at += size
+                    yield fields[number], offset, offset + size
+                offset += size
             else:
-                at = self._skip(wire, at, end)
+                offset = self._skip(wire, offset, end)
 
-    def _skip(self, wire: int, at: int, end: int) -> int:
+    def _skip(self, wire: int, offset: int, end: int) -> int:
         if wire == _VARINT:
-            while at < end and self.blob[at] > 127:
-                at += 1
-            at += 1
+            while offset < end and self.blob[offset] > 127:
+                offset += 1
+            offset += 1
         elif wire in (_FIXED64, _FIXED32):
-            at += 8 if wire == _FIXED64 else 4
+            offset += 8 if wire == _FIXED64 else 4
         else:  # groups do not occur in ONNX
             raise Damaged("is not an ONNX model")
-        if at > end:
+        if offset > end:
             raise Damaged("is truncated or not an ONNX model")
-        return at
+        return offset
 
-    def _varint(self, at: int, end: int) -> tuple[int, int]:
+    def _varint(self, offset: int, end: int) -> tuple[int, int]:
         value = shift = 0
-        while at < end and shift < 70:
-            byte = self.blob[at]
-            at += 1
+        while offset < end and shift < 70:
+            byte = self.blob[offset]
+            offset += 1
             value |= (byte & 127) << shift
             if byte < 128:
-                return value, at
+                return value, offset
             shift += 7
         raise Damaged("is truncated or not an ONNX model")

@@ -201,7 +201,7 @@ def _valued(trials: Trials, scope: Scope, name: str) -> Words:
         return ""
     node = scope.graph.node[scope.flow.culprit[name]]
     positions = SHAPING.get(node.op_type, ())
-    sources = [node.input[at] for at in positions if at < len(node.input)]
+    sources = [node.input[position] for position in positions if position < len(node.input)]
     direct = next((s for s in sources if s in trials.inputs and s != node.input[0]), None)
     if direct is None:
         return ""

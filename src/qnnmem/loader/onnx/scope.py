@@ -124,8 +124,12 @@ def _culprit(index: int, node: onnx.NodeProto, flow: Flow) -> int | None:
         return index  # proven outputs of examined bodies are exempt
     if node.domain not in ONNX_DOMAINS:
         return None
-    for at in SHAPING.get(node.op_type, ()):
-        if at < len(node.input) and node.input[at] and node.input[at] not in flow.const:
+    for position in SHAPING.get(node.op_type, ()):
+        if (
+            position < len(node.input)
+            and node.input[position]
+            and node.input[position] not in flow.const
+        ):
             return index
     return None
 

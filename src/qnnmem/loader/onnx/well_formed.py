@@ -121,7 +121,7 @@ def sort_nodes(path: Path, graph: onnx.GraphProto, outer: Iterable[str] = ()) ->
     available = {*outer, *(item.name for item in (*graph.input, *graph.initializer))}
     # Sequences and maps get their own error, not one about a missing producer.
     available.update(item.values.name for item in graph.sparse_initializer)
-    maker = {name: at for at, node in enumerate(graph.node) for name in node.output if name}
+    maker = {name: i for i, node in enumerate(graph.node) for name in node.output if name}
     order = _order(path, graph, available, maker)
     if order != list(range(len(order))):
         nodes = [type(graph.node[0]).FromString(graph.node[i].SerializeToString()) for i in order]

@@ -268,12 +268,12 @@ class _GraphReader:
             if source in self.handles
         )
         body = self.file.graphs[op.subgraphs[-1]]
-        values = {at for at, source in enumerate(passed) if source not in self.handles}
+        values = {position for position, source in enumerate(passed) if source not in self.handles}
         if not len(body.inputs) == len(body.outputs) == len(op.outputs) == len(passed):
             return frozenset(values)
-        kept = {at for at in values if body.inputs[at] == body.outputs[at]}
-        for at in kept:
-            output, source = op.outputs[at], passed[at]
+        kept = {position for position in values if body.inputs[position] == body.outputs[position]}
+        for position in kept:
+            output, source = op.outputs[position], passed[position]
             if source in self.constants:
                 self.constants[output] = self.constants[source]
             else:
@@ -294,7 +294,10 @@ class _GraphReader:
         returned, fault = bodies[-1].returned, ""
         if op.type == "WHILE":
             passed_shapes = [self._shape(index) for index in passed]
-            if any(at < len(returned) and returned[at] != passed_shapes[at] for at in carried):
+            if any(
+                position < len(returned) and returned[position] != passed_shapes[position]
+                for position in carried
+            ):
                 fault = "changes the shape of a loop variable between iterations"
         elif any(body.returned != returned for body in bodies):
             fault = "returns different shapes depending on its data"
@@ -323,8 +326,8 @@ class _GraphReader:
                 f"{where} passes {len(passed)} values to a graph with {len(inside)} inputs"
             )
         arguments = {
-            inner: self._argument(outer, at in carried)
-            for at, (inner, outer) in enumerate(zip(inside, passed, strict=True))
+            inner: self._argument(outer, position in carried)
+            for position, (inner, outer) in enumerate(zip(inside, passed, strict=True))
         }
         key = (index, *(arguments[inner].key for inner in inside))
         if key not in self.file.nested:

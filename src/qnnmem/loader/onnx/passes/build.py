@@ -440,7 +440,7 @@ def _decided(nodes: Iterable[onnx.NodeProto], known: set[str]) -> onnx.NodeProto
     known = set(known)
     for node in nodes:
         deciding = _DECIDING.get(node.op_type, SHAPING.get(node.op_type, ()))
-        if not known.isdisjoint(node.input[at] for at in deciding if at < len(node.input)):
+        if not known.isdisjoint(node.input[i] for i in deciding if i < len(node.input)):
             return node
         if is_op(node, "Shape", "Size") or known.isdisjoint(reads(node)):
             continue

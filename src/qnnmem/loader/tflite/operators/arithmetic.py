@@ -120,14 +120,16 @@ def _negative_power(value: NDArray[Any]) -> NDArray[Any]:
 
 def _bit_length(step: TfliteStep, value: str) -> str:
     """Return the name of the bit lengths of positive numbers; their last axis has size 1."""
-    reached = step.emit("GreaterOrEqual", value, step.constant([1 << at for at in range(32)], "i8"))
+    reached = step.emit(
+        "GreaterOrEqual", value, step.constant([1 << bit for bit in range(32)], "i8")
+    )
     ones = step.emit("Cast", reached, to=7)
     return step.emit("ReduceSum", ones, step.constant([-1], "i8"), keepdims=1)
 
 
 def _reciprocal(step: TfliteStep, value: str, bits: str) -> str:
     """Return the name of 1 / x with 31 bits; x is first normalized to between 1 and 2."""
-    powers = step.constant([1 << (32 - at) for at in range(33)], "i8")
+    powers = step.constant([1 << (32 - bit) for bit in range(33)], "i8")
     moved = step.emit("Mul", value, step.emit("Gather", powers, bits))
     half = step.emit("Div", moved, step.constant(2, "i8"))
     guess = _multiply_high(step, half, step.constant(_32_17, "i8"))
@@ -260,9 +262,11 @@ def _add_or_subtract(kind: str, step: TfliteStep) -> None:
     twice, shift = 2 * max(left, right), 1 << _SHIFT[bits]
     parts = [
         rescale(
-            step, step.emit("Mul", as_int64(step, at), step.constant(shift, "i8")), [scale / twice]
+            step,
+            step.emit("Mul", as_int64(step, position), step.constant(shift, "i8")),
+            [scale / twice],
         )
-        for at, scale in enumerate((left, right))
+        for position, scale in enumerate((left, right))
     ]
     total = rescale(step, step.emit(kind, *parts), [twice / (shift * result_scale)])
     step.write_raw(to_output_type(step, total, step.result()))
