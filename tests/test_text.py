@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from qnnmem.text import plain_or_quoted, printable, quote, sentence, shorten
+from qnnmem.text import listed, plain_or_quoted, printable, quote, sentence, shorten
 
 UNSHOWN = "\N{REPLACEMENT CHARACTER}"
 
@@ -143,3 +143,18 @@ def test_only_the_ends_of_a_giant_name_are_looked_at() -> None:
 def test_an_exception_is_one_line(exc: Exception, shown: str) -> None:
     """An exception is shown as one printable line of at most 200 characters."""
     assert sentence(exc) == shown
+
+
+@pytest.mark.parametrize(
+    ("names", "text"),
+    [
+        pytest.param([], "", id="none"),
+        pytest.param(["a"], "a", id="one"),
+        pytest.param(["a", "b"], "a, b", id="as many as allowed"),
+        pytest.param(["a", "b", "c"], "a, b and 1 more", id="one more"),
+        pytest.param(["a"] * 2002, "a, a and 2,000 more", id="thousands"),
+    ],
+)
+def test_a_list_names_the_first_and_counts_the_others(names: list[str], text: str) -> None:
+    """A sentence about many names stays short."""
+    assert listed(names, 2) == text
