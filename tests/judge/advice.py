@@ -1,4 +1,4 @@
-"""Commands that the program recommends: found in what it prints, and followed."""
+"""Commands that the program recommends: extracted from its output and run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ PLACEHOLDER = re.compile(r"=?(VALUE|AxB|MODEL|NAME|ID|VERB|FILE)\b|=N?x?N(x|$)|\
 
 @dataclass(frozen=True)
 class Answer:
-    """What a command printed, and how it ended."""
+    """A command, its exit code and its output."""
 
     words: tuple[str, ...]
     code: int
@@ -36,18 +36,18 @@ class Answer:
 
     @property
     def text(self) -> str:
-        """All that was printed."""
+        """The command line, all output and the exit code."""
         return f"$ qnnmem {shlex.join(self.words)}\n{self.out}{self.err}[{self.code}]"
 
     @property
     def sentence(self) -> str:
-        """Why it ended early, if it did."""
+        """The error sentence; empty if the command printed none."""
         return next((line for line in self.err.splitlines() if line.startswith("qnnmem: ")), "")
 
 
 @dataclass(frozen=True)
 class Advice:
-    """A command to follow, with the words that promise something of it."""
+    """A recommended command, with the sentence that promises its effect."""
 
     kind: str  # next, try, cure or named
     why: str
@@ -56,14 +56,14 @@ class Advice:
 
     @property
     def template(self) -> tuple[str, str, str]:
-        """Verb, kind and sentence, without names and numbers."""
+        """The verb, the kind and the sentence, without names and numbers."""
         bare = re.sub(r"'[^']*'|\S*[/.]\S*|[\d,]*\d[\d,]*", "N", self.why)
         options = " ".join(sorted(word for word in self.words if word.startswith("-")))
         return self.source.words[0], self.kind, f"{bare} | {self.words[0]} {options}"
 
 
 def ask(*words: str) -> Answer:
-    """Run the whole program in this process, as its `main` does."""
+    """Run the whole program in this process, like its `main`."""
     caught: list[Exception] = []
     say = outcome._say
 
@@ -84,7 +84,7 @@ def ask(*words: str) -> Answer:
 
 
 def advice_in(answer: Answer) -> Iterator[Advice]:
-    """Everything that an answer recommends and that can be run."""
+    """Yield each runnable command that an answer recommends."""
     for line in answer.out.splitlines():
         found = re.match(r"next: (?:(.*?): )?(?=qnnmem )(.*)", line)
         if found:
@@ -106,7 +106,7 @@ def _advice(kind: str, why: str, command: str, answer: Answer) -> Advice:
 
 
 def _about(command: str, answer: Answer) -> str:
-    """A verb that is named for a file, with that file."""
+    """Return a named verb with the file of the command that failed."""
     verb = command.split()[1]
     needs_file = any(
         isinstance(one, click.Argument) and one.required for one in every_verb()[verb].params
@@ -118,7 +118,7 @@ def _about(command: str, answer: Answer) -> str:
 
 
 def _cures(answer: Answer) -> Iterator[Advice]:
-    """The same command with each option that the error says would help."""
+    """Yield the failed command once for each option that its error recommends."""
     error = answer.error
     if not isinstance(error, QnnMemError):
         return
@@ -145,7 +145,7 @@ def _cures(answer: Answer) -> Iterator[Advice]:
 
 def _without(words: Sequence[str], option: str) -> tuple[str, ...]:
     if option in ("--dim", "--shape", "--value", "--state", "--budget"):
-        return tuple(words)  # may be given several times
+        return tuple(words)  # these options may repeat
     found, skip = [], False
     for word in words:
         if skip:
@@ -158,7 +158,7 @@ def _without(words: Sequence[str], option: str) -> tuple[str, ...]:
 
 
 def _settings(error: QnnMemError) -> Iterator[tuple[str, Setting]]:
-    """Settings that a cure names, each with the words before it."""
+    """Yield each setting that an error recommends, with the text before it."""
     for words, is_cure in ((error.cure, True), (error.what, False)):
         parts: Words = words if isinstance(words, tuple) else (words,)
         before = ""
@@ -170,11 +170,11 @@ def _settings(error: QnnMemError) -> Iterator[tuple[str, Setting]]:
                 before = part
 
 
-# --- what the source could say ---------------------------------------------------------------
+# --- what the source can print ----------------------------------------------------------------
 
 
 def templates() -> dict[str, str]:
-    """Every reason that stands before a recommended command in the source, and where."""
+    """Return each reason for a recommended command in the source, with its file."""
     found: dict[str, str] = {}
     for path in sorted(SOURCE.rglob("*.py")):
         text = path.read_text(encoding="utf-8")
@@ -189,7 +189,7 @@ def templates() -> dict[str, str]:
 
 
 class _Scope:
-    """Names and functions of a module, to follow a reason to its text."""
+    """Names and functions of a module, to resolve a reason to its text."""
 
     def __init__(self, tree: ast.Module) -> None:
         self.functions = {n.name: n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef)}
@@ -201,7 +201,7 @@ class _Scope:
                         self.values.setdefault(target.id, []).append(node.value)
 
     def reasons(self, node: ast.AST) -> Iterator[str]:
-        """Texts of a reason, with `{}` for what is only known when it is printed."""
+        """Yield the texts of a reason, with `{}` for values that are known only at run time."""
         if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "next_line":
             if not (isinstance(node.args[0], ast.Constant) and not node.args[0].value):
                 yield from self.texts(node.args[0])
@@ -218,7 +218,7 @@ class _Scope:
                     yield from self.texts(inner.elts[0])  # type: ignore[attr-defined]
 
     def texts(self, node: ast.expr, depth: int = 0) -> list[str]:
-        """Every text that an expression can be."""
+        """Return each text that an expression can have."""
         if depth > 4:
             return []
         if isinstance(node, ast.Constant):
@@ -252,7 +252,7 @@ class _Scope:
 
 
 def named_options() -> dict[str, str]:
-    """Every text of the source that names an option as a setting, and where it stands."""
+    """Return each text in the source that names an option as a setting, with its file."""
     found: dict[str, str] = {}
     for path in sorted(SOURCE.rglob("*.py")):
         text = path.read_text(encoding="utf-8")
@@ -268,7 +268,7 @@ def named_options() -> dict[str, str]:
 
 
 def _option(node: ast.expr) -> str:
-    """The option that a `Setting` of the source is written as."""
+    """Return the option that a `Setting` in the source stands for; empty for other nodes."""
     if not (isinstance(node, ast.Call) and getattr(node.func, "id", "") == "Setting"):
         return ""
     name = node.args[0]
@@ -287,13 +287,13 @@ def _literal(node: ast.expr) -> str:
 
 
 def matches(template: str, why: str) -> bool:
-    """Whether a printed reason was made from a template."""
+    """True if a template can produce this printed reason."""
     pattern = ".*".join(map(re.escape, template.split("{}")))
     return re.fullmatch(pattern, why) is not None
 
 
 def unreached(found: Mapping[str, str], whys: Sequence[str]) -> dict[str, str]:
-    """Templates that nothing printed."""
+    """Return the templates that no printed reason matches."""
     return {
         template: where
         for template, where in found.items()

@@ -1,4 +1,4 @@
-"""What `fix` wrote, as it is deployed: one model or parts that run one after the other."""
+"""The output of `fix` as it is deployed: one model, or parts that run in sequence."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Values = dict[str, np.ndarray[Any, Any]]
 
 @dataclass(frozen=True)
 class Chain:
-    """Models in the order in which they run; tensors are handed on by their names."""
+    """Models in execution order; parts exchange tensors by name."""
 
     parts: tuple[Run, ...]
     paths: tuple[Path, ...]
@@ -25,24 +25,24 @@ class Chain:
     outputs: tuple[str, ...]
 
     def needed_after(self, at: int) -> set[str]:
-        """Tensors that a later part or the application reads."""
+        """Return the tensors that a later part or the application reads."""
         later = {name for part in self.parts[at + 1 :] for name in part.inputs}
         made = {name for part in self.parts[: at + 1] for name in part.outputs}
         return later & (made | set(self.inputs)) | made & set(self.outputs)
 
     def held_before(self, at: int) -> set[str]:
-        """Tensors that exist when a part starts and are read by it or later."""
+        """Return the tensors that exist before a part and that the part or a later reader needs."""
         made = {name for part in self.parts[:at] for name in part.outputs}
         wanted = {name for part in self.parts[at:] for name in part.inputs} | set(self.outputs)
         return (made | set(self.inputs)) & wanted
 
     def size(self, name: str) -> int:
-        """Bytes of a tensor between parts."""
+        """Return the bytes of a tensor between parts."""
         return next(part.sizes[name] for part in self.parts if name in part.sizes)
 
 
 def read_chain(folder: Path, original: Run, shapes: Mapping[str, Sequence[int]]) -> Chain:
-    """The parts of a folder, or the one model in it."""
+    """Return the parts in a folder, or the single model in the folder."""
     manifest = folder / "chain.json"
     if manifest.exists():
         files = [part["file"] for part in json.loads(manifest.read_text())["parts"]]
@@ -55,7 +55,7 @@ def read_chain(folder: Path, original: Run, shapes: Mapping[str, Sequence[int]])
 
 
 def run_chain(chain: Chain, feeds: Values) -> Values:
-    """Results of the parts in turn; a tensor that no part made is a fault."""
+    """Run the parts in sequence and return the outputs; fail if no part makes a needed tensor."""
     known = dict(feeds)
     for path in chain.paths:
         model = onnx.load(path)
@@ -68,10 +68,10 @@ def run_chain(chain: Chain, feeds: Values) -> Values:
 
 
 def least_scratch(chain: Chain, align: int, *, inplace: bool) -> int:
-    """Bytes below which no memory holds the chain, inputs and outputs inside scratch.
+    """Return a lower bound of scratch for the chain, with inputs and outputs inside scratch.
 
-    At each step of each part: what the part keeps, and what waits for later parts. Nothing is
-    counted twice and views are free, so that a claim below this is wrong whatever the layout.
+    The bound adds the live tensors of a part and the tensors that later parts need, at each step.
+    Each tensor counts once and views are free, so no layout needs less.
     """
     worst = 0
     for at, part in enumerate(chain.parts):
@@ -97,7 +97,7 @@ def least_scratch(chain: Chain, align: int, *, inplace: bool) -> int:
 
 
 def _overwritten(part: Run, moment: int, alive: Sequence[Any], align: int) -> int:
-    """Bytes of a result that may lie over an operand that dies."""
+    """Return the bytes of a result that can overwrite an operand at its last use."""
     step = part.steps[moment]
     if step.kind not in ELEMENTWISE:
         return 0
@@ -108,7 +108,7 @@ def _overwritten(part: Run, moment: int, alive: Sequence[Any], align: int) -> in
 
 
 def most_scratch(chain: Chain, align: int) -> int:
-    """Bytes that always suffice: the neediest part, with all that is handed on kept beside it."""
+    """Return an upper bound of scratch: the largest part plus every tensor between parts."""
     between = {name for part in chain.parts for name in (*part.inputs, *part.outputs)}
     kept = sum(rounded(chain.size(name), align) for name in between) if len(chain.parts) > 1 else 0
     inside = [
@@ -118,7 +118,7 @@ def most_scratch(chain: Chain, align: int) -> int:
 
 
 def check_manifest(folder: Path, chain: Chain) -> None:
-    """Fail if a runner that follows the manifest misses a tensor, or frees one too early."""
+    """Fail if a runner that follows the manifest misses a tensor or frees a tensor too early."""
     manifest = json.loads((folder / "chain.json").read_text())
     alive = set(manifest["inputs"])
     assert alive == set(chain.inputs)

@@ -1,4 +1,4 @@
-"""Random ONNX models, the same for the same seed: what exporters write and what they rarely do."""
+"""Random ONNX models with common and rare exporter patterns; the same seed gives the same model."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Shape = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Sample:
-    """A model and what was put into it."""
+    """A generated model and the features that it contains."""
 
     path: Path
     states: dict[str, str]
@@ -29,7 +29,7 @@ class _Writer:
     random: Random
     nodes: list[onnx.NodeProto] = field(default_factory=list)
     stored: list[onnx.TensorProto] = field(default_factory=list)
-    shapes: dict[str, Shape] = field(default_factory=dict)  # float tensors that can be read
+    shapes: dict[str, Shape] = field(default_factory=dict)  # float tensors with a value
     count: int = 0
     prefix: str = "t"
 
@@ -128,7 +128,7 @@ def _reshape(w: _Writer) -> None:
 
 
 def _reshape_by_shape(w: _Writer) -> None:
-    """Flatten through Shape, as exporters write it: the size is computed, and known."""
+    """Add a flatten whose size comes from a Size node, like exporters write it."""
     source = w.pick()
     assert source is not None
     name, flat = w.fresh(), w.fresh()
@@ -203,7 +203,7 @@ def _reduce(w: _Writer) -> None:
 
 
 def _lost(w: _Writer) -> None:
-    """An op whose result nobody reads, and one whose values nobody needs."""
+    """Add an op whose result has no reader, and an op whose values are never needed."""
     source = w.pick()
     assert source is not None
     name = w.fresh()
@@ -241,7 +241,7 @@ def _branch(w: _Writer) -> None:
 
 
 def _state(w: _Writer, name: str) -> tuple[str, str]:
-    """Old and new value of a state; whether they may share bytes depends on the luck."""
+    """Add a state and return its old and new name; the seed decides if both may share bytes."""
     old = f"{name}_in"
     other = w.pick()
     assert other is not None
@@ -251,7 +251,7 @@ def _state(w: _Writer, name: str) -> tuple[str, str]:
     if w.random.random() < 0.5:
         mixed = w.node("Tanh", [mixed], w.shapes[old])
     w.nodes.append(helper.make_node("Neg", [mixed], [f"{name}_out"]))
-    if w.random.random() < 0.4:  # the old value is read after the new one is written
+    if w.random.random() < 0.4:  # a late reader of the old value
         w.node("Relu", [old], w.shapes[old])
     return old, f"{name}_out"
 
@@ -324,7 +324,7 @@ def _save(
 
 
 def _write_quantized(path: Path, random: Random) -> Sample:
-    """A QDQ model: integers between ops, some floats left at the border or in the middle."""
+    """Write a QDQ model: integers between ops, with some floats at the border or in the middle."""
     w = _Writer(random)
     zero = w.store(np.array(3, np.uint8))
     scales = [w.store(np.array(scale, np.float32)) for scale in (0.02, 0.05)]
@@ -370,7 +370,7 @@ def _write_quantized(path: Path, random: Random) -> Sample:
             word = "Relu" if kind == "Conv" else kind
             w.nodes.append(helper.make_node(word, [real], [made]))
         if random.random() < 0.15:
-            floats.append(made)  # somebody wants the float, too
+            floats.append(made)  # the float gets a second reader
         scale = scale if kind == "Reshape" and random.random() < 0.7 else random.choice(scales)
         held = w.fresh()
         w.nodes.append(helper.make_node("QuantizeLinear", [made, scale, zero], [held]))

@@ -1,4 +1,4 @@
-"""What `plan` prints against what the naive program finds; only its text and JSON are read."""
+"""Compare the text and JSON of `plan` with the results of the naive simulation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ JUDGED = ("scratch", "persistent", "io", "constants", "tcm")
 
 @dataclass(frozen=True)
 class Case:
-    """A model and the options that it is planned with."""
+    """A model and the options of its plan."""
 
     path: Path
     run: Run
@@ -32,27 +32,27 @@ class Case:
 
     @property
     def words(self) -> list[str]:
-        """Options of the command line."""
+        """The options for the command line."""
         states = [word for pair in self.states.items() for word in ("--state", "=".join(pair))]
         flags = [f"--{name}" for name in ("inplace", "reorder") if getattr(self, name)]
         return [*self.fixed, *states, "--io", self.io, "--align", str(self.align), *flags]
 
     def pools(self, bodies: Bodies = Bodies.VIEWS, order: Sequence[str] | None = None) -> Pools:
-        """What the naive program finds."""
+        """Return the pools that the naive simulation computes."""
         ran = self.run if order is None else naive.in_order(self.run, order)
         options = {"align": self.align, "io": self.io, "states": self.states, "bodies": bodies}
         return naive.pools(ran, **options)  # type: ignore[arg-type]
 
 
 def planned(case: Case, *words: str) -> tuple[int, Any]:
-    """Exit code and JSON of `plan`."""
+    """Return the exit code and the JSON of `plan`."""
     done = run("plan", case.path, *case.words, *words, "--json")
     assert done.exception is None, sentence(done)
     return exit_code(done), json.loads(done.stdout)
 
 
 def judge_plan(case: Case, random: Random) -> Any:
-    """Fail if a number, an offset or a verdict is not what the naive program finds."""
+    """Fail if a number, an offset or a verdict of `plan` contradicts the naive simulation."""
     code, plan = planned(case)
     assert (code, plan["exit_code"], plan["fits"]) == (0, 0, True)
     judge_offsets(case, plan)
@@ -74,7 +74,7 @@ def judge_offsets(case: Case, plan: Any) -> None:
 
 
 def judge_numbers(case: Case, plan: Any) -> None:
-    """Fail if a pool, the peak or the bound is not what the run says."""
+    """Fail if a pool, the peak or the bound contradicts the simulated run."""
     want = case.pools()
     assert plan["persistent_bytes"] == want.persistent
     assert plan["io_bytes"] == want.io
@@ -91,9 +91,9 @@ def judge_numbers(case: Case, plan: Any) -> None:
     if plan["reorder"] is not None:
         assert plan["reorder"]["after_bytes"] <= plan["reorder"]["before_bytes"]
     if case.inplace:
-        return  # what may share bytes is a choice; that it is sound was executed
+        return  # in-place sharing is the planner's choice; `judge_offsets` has executed the result
     order = plan["ops"] if case.reorder else None
-    # Bodies may be laid out with more or less luck, never below what must be alive.
+    # The layout of bodies may vary, but never goes below the bytes that are live.
     least, most = (case.pools(how, order).scratch for how in (Bodies.LEAST, Bodies.COPIES))
     assert least <= peak["bytes"] <= most
     if not case.run.has_bodies:
@@ -102,7 +102,7 @@ def judge_numbers(case: Case, plan: Any) -> None:
 
 
 def _alive(plan: Any) -> dict[int, int]:
-    """Bytes of scratch at each step, as the plan lists its buffers."""
+    """Return the bytes of scratch at each step, from the buffers in the plan."""
     found: dict[int, int] = {}
     for buffer in plan["buffers"]:
         if buffer["pool"] == "scratch":
@@ -112,11 +112,11 @@ def _alive(plan: Any) -> dict[int, int]:
 
 
 def beaten(plan: Any, tries: int = 100) -> int | None:
-    """A scratch below what is called minimal, found by placing buffers in random orders."""
+    """Return a scratch below the claimed minimum, if random placement orders find a layout."""
     buffers = [one for one in plan["buffers"] if one["pool"] == "scratch" and one["size_bytes"]]
     peak = plan["peak"]["bytes"] if plan["peak"] else 0
     if not plan["optimal"] or plan["scratch_bytes"] == peak:
-        return None  # nothing lies below what is alive
+        return None  # no layout is smaller than the live bytes
     random = Random(len(buffers))  # noqa: S311
     for _ in range(tries):
         random.shuffle(buffers)
@@ -135,7 +135,7 @@ def beaten(plan: Any, tries: int = 100) -> int | None:
 
 
 def judge_text(case: Case, plan: Any, random: Random) -> None:
-    """Ask with budgets a byte around each pool; every line and the exit code must be right."""
+    """Run `plan` with each budget within a byte of its pool; check each line and the exit code."""
     need = {
         "scratch": plan["scratch_bytes"],
         "persistent": plan["persistent_bytes"],
@@ -152,7 +152,7 @@ def judge_text(case: Case, plan: Any, random: Random) -> None:
     if broken == ["scratch"] and case.run.has_bodies:
         assert exit_code(done) in (1, 3), (
             done.stdout
-        )  # fewer may do where bodies are laid out apart
+        )  # a separate layout of the bodies may need fewer slots
     else:
         assert exit_code(done) == (1 if broken or crowded else 0), done.stdout
     lines = done.stdout.splitlines()
@@ -173,7 +173,7 @@ def judge_text(case: Case, plan: Any, random: Random) -> None:
 
 
 def judge_proof(case: Case, text: str, plan: Any) -> None:
-    """Fail if a number is called minimal that a run of the same order undercuts."""
+    """Fail if `plan` calls a number minimal and a run in the same order needs less."""
     stated = next(line for line in text.splitlines() if line.startswith("scratch "))
     if "minimal" not in stated or "upper bound" in stated:
         return
@@ -181,12 +181,12 @@ def judge_proof(case: Case, text: str, plan: Any) -> None:
 
 
 def numbers(line: str) -> list[int]:
-    """Every number of a line that is not part of a name."""
+    """Return each number of a line that is not part of a name."""
     return [int(word.replace(",", "")) for word in re.findall(r"(?<![\w.])\d[\d,]*(?![\w.])", line)]
 
 
 def _budget_line(lines: Sequence[str], pool: str) -> str:
-    """The one line that judges a pool; of several faults of TCM, one line too."""
+    """Return the single line that judges a pool; several TCM faults share one line."""
     starts = r"[a-z ]*(fit|fits|tell): "
     says = {"tcm": r"(.*\bTCM\b|constants and IO)"}.get(
         pool, rf"(no )?{pool} (takes?|needs?|plan)\b"

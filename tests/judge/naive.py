@@ -26,12 +26,12 @@ ELEMENTWISE = {
     *("Relu", "Tanh", "Sigmoid", "Abs", "Neg", "Exp", "HardSwish", "Add", "Mul", "Sub", "Max"),
     *("Sqrt", "Log", "Div", "Pow", "Clip", "LeakyRelu", "HardSigmoid", "Erf", "Where", "Min"),
 }
-TCM_BYTES, TCM_SLOTS = 2_035_712, 32  # documented by the vendor for aDSP direct mode
+TCM_BYTES, TCM_SLOTS = 2_035_712, 32  # the vendor documents both for aDSP direct mode
 
 
 @dataclass(frozen=True)
 class Step:
-    """An op that runs: quantize and dequantize nodes around it are part of it."""
+    """An op at run time, including the quantize and dequantize nodes around the op."""
 
     name: str
     kind: str
@@ -44,22 +44,22 @@ class Step:
 
 @dataclass(frozen=True)
 class Run:
-    """What a model does at run time."""
+    """Behaviour of a model at run time."""
 
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
     steps: tuple[Step, ...]
     sizes: Mapping[str, int]  # exact bytes of every tensor
-    constants: Mapping[str, int]  # exact bytes of what is stored and read at run time
+    constants: Mapping[str, int]  # exact bytes of each stored tensor that an op reads at run time
 
     @property
     def has_bodies(self) -> bool:
-        """Whether an If, Loop or Scan is left."""
+        """True if the model contains an If, Loop or Scan."""
         return any(step.bodies for step in self.steps)
 
 
 class Bodies(Enum):
-    """How much of what bodies of If, Loop and Scan touch has bytes of its own."""
+    """Storage of tensors in the bodies of If, Loop and Scan."""
 
     LEAST = "results are written where the op's results are, views are free"
     VIEWS = "results are written in the body and copied out, views are free"
@@ -68,7 +68,7 @@ class Bodies(Enum):
 
 @dataclass
 class Storage:
-    """Bytes under one or several names."""
+    """Bytes with one or more names."""
 
     names: list[str]
     size: int
@@ -78,9 +78,9 @@ class Storage:
 
 @dataclass(frozen=True)
 class Pools:
-    """What each pool takes."""
+    """Bytes of each pool."""
 
-    alive: tuple[int, ...]  # bytes of scratch alive at steps -1, 0, …, n
+    alive: tuple[int, ...]  # bytes of live scratch at steps -1, 0, …, n
     persistent: int
     io: int
     constants: int
@@ -89,12 +89,12 @@ class Pools:
 
     @property
     def scratch(self) -> int:
-        """Most bytes of scratch that are alive together."""
+        """The largest number of scratch bytes that are live at a step."""
         return max(self.alive, default=0)
 
 
 def rounded(size: int, align: int) -> int:
-    """Size rounded up to the alignment."""
+    """Round a size up to the alignment."""
     return -(-size // align) * align
 
 
@@ -106,7 +106,7 @@ def read_run(
     shapes: Mapping[str, Sequence[int]] | None = None,
     values: Mapping[str, Any] | None = None,
 ) -> Run:
-    """What the model of a file does, with open shapes fixed and some inputs made constants."""
+    """Read a file as a run, with open shapes fixed and some inputs as constants."""
     model = onnx.load(path)
     _fix_inputs(model.graph, shapes or {}, values or {})
     known = _inline_constant_branches(model)
@@ -114,7 +114,7 @@ def read_run(
 
 
 def session(model: onnx.ModelProto) -> onnxruntime.InferenceSession:
-    """Session that computes every node as the file has it."""
+    """Return a session that computes each node exactly as stored, without optimisation."""
     options = onnxruntime.SessionOptions()
     options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
     options.log_severity_level = 4
@@ -151,7 +151,7 @@ def _dtype(item: onnx.ValueInfoProto) -> np.dtype[Any]:
 
 
 def feeds_of(graph: onnx.GraphProto, seed: int = 0) -> dict[str, np.ndarray[Any, Any]]:
-    """Small random inputs."""
+    """Return small random inputs."""
     random = np.random.default_rng(seed)
     found = {}
     for item in graph.input:
@@ -169,7 +169,7 @@ def _subgraphs(node: onnx.NodeProto) -> list[onnx.GraphProto]:
 
 
 def _captured(graph: onnx.GraphProto) -> list[str]:
-    """Names that a body reads from around it."""
+    """Return the outer names that a body reads."""
     own = {item.name for item in (*graph.input, *graph.initializer)}
     own.update(name for node in graph.node for name in node.output)
     used = [name for node in graph.node for name in _reads(node)]
@@ -185,7 +185,7 @@ def _reads(node: onnx.NodeProto) -> list[str]:
 
 
 def _constant_names(graph: onnx.GraphProto, outer: set[str]) -> set[str]:
-    """Names whose values are known before the run, shapes among them."""
+    """Return the names whose values are known before the run, including shapes."""
     found = outer | {item.name for item in graph.initializer}
     for node in graph.node:
         reads = _reads(node)
@@ -197,7 +197,7 @@ def _constant_names(graph: onnx.GraphProto, outer: set[str]) -> set[str]:
 
 
 def _measure(model: onnx.ModelProto) -> dict[str, np.ndarray[Any, Any]]:
-    """Every tensor of the main graph, from one run."""
+    """Run the model once and return each tensor of the main graph."""
     copy = onnx.ModelProto()
     copy.CopyFrom(model)
     del copy.graph.value_info[:], copy.graph.output[:]
@@ -214,7 +214,7 @@ def _measure(model: onnx.ModelProto) -> dict[str, np.ndarray[Any, Any]]:
 
 
 def _inline_constant_branches(model: onnx.ModelProto) -> dict[str, np.ndarray[Any, Any]]:
-    """Put taken branches in the place of Ifs whose condition is known; then measure all."""
+    """Replace each If with a known condition by its taken branch; return all measured tensors."""
     graph = model.graph
     while True:
         known = _measure(model)
@@ -245,7 +245,7 @@ def _splice(graph: onnx.GraphProto, at: int, body: onnx.GraphProto) -> None:
     pairs = [(a, b.name) for a, b in zip(graph.node[at].output, body.output, strict=True) if a]
     for outer, inner in pairs:
         if inner in made and new[inner] not in graph.node[at].output:
-            new[inner] = outer  # written where the If would write it
+            new[inner] = outer  # the If wrote its result to this name
     nodes = [_renamed(node, new) for node in body.node]
     for outer, inner in pairs:
         name = new.get(inner, inner)
@@ -276,7 +276,7 @@ def _renamed(node: onnx.NodeProto, new: Mapping[str, str]) -> onnx.NodeProto:
 
 
 def _live(graph: onnx.GraphProto, constant: set[str]) -> list[onnx.NodeProto]:
-    """Nodes whose values an output needs at run time, in the order of the file."""
+    """Return the nodes that an output needs at run time, in file order."""
     needed = {item.name for item in graph.output} - constant
     found = []
     for node in reversed(graph.node):
@@ -288,7 +288,7 @@ def _live(graph: onnx.GraphProto, constant: set[str]) -> list[onnx.NodeProto]:
 
 @dataclass
 class _Quantization:
-    """Which quantize and dequantize nodes are part of the op beside them."""
+    """Quantize and dequantize nodes that belong to the neighbouring op."""
 
     before: dict[str, onnx.NodeProto] = field(default_factory=dict)  # by the float they make
     after: dict[str, onnx.NodeProto] = field(default_factory=dict)  # by the float they take
@@ -328,7 +328,7 @@ def _quantization(
 def _same_scale(
     before: onnx.NodeProto, after: onnx.NodeProto, known: Mapping[str, np.ndarray[Any, Any]]
 ) -> bool:
-    """Whether quantizing again gives the same integers."""
+    """True if a second quantization gives the same integers."""
     pairs = list(zip(before.input[1:3], after.input[1:3], strict=True))
     return (
         all(known[a].size == 1 for a, _ in pairs)
@@ -347,7 +347,7 @@ def _run_of(
     nodes = _live(graph, constant)
     quantization = _quantization(graph, nodes, constant)
     steps = []
-    # An output that is known before the run is copied to where the caller reads it.
+    # A constant output is copied to where the caller reads outputs.
     for item in graph.output:
         if item.name in constant and item.name not in outer:
             steps.append(Step(item.name, "Constant", (), (item.name,)))
@@ -412,7 +412,7 @@ def _body(
     known: Mapping[str, np.ndarray[Any, Any]],
     constant: set[str],
 ) -> Run:
-    """A body as a model of its own: what it captures becomes an input, to be measured."""
+    """Return the run of a body as a separate model, with captured tensors as inputs."""
     captured = _captured(body)
     alone = onnx.ModelProto()
     alone.CopyFrom(model)
@@ -436,7 +436,7 @@ def _body(
 
 
 def storages(run: Run, fixed: Iterable[str] = ()) -> list[Storage]:
-    """Tensors and how long each lives, names of the same bytes together; not those of `fixed`."""
+    """Return the storage and lifetime of each tensor except `fixed`; aliases share one storage."""
     fixed = set(fixed)
     end = len(run.steps)
     home: dict[str, Storage] = {}
@@ -468,7 +468,7 @@ def storages(run: Run, fixed: Iterable[str] = ()) -> list[Storage]:
 
 
 def body_bytes(step: Step, align: int, bodies: Bodies) -> int:
-    """Most bytes that a body of an op keeps; what it captures lives outside."""
+    """Return the peak bytes of the bodies of an op; captured tensors count outside."""
     return max((_body_bytes(body, step, align, bodies) for body in step.bodies), default=0)
 
 
@@ -510,7 +510,7 @@ def pools(
     states: Mapping[str, str] | None = None,
     bodies: Bodies = Bodies.VIEWS,
 ) -> Pools:
-    """What each pool takes, by running the model once."""
+    """Return the bytes of each pool from one run of the model."""
     states = states or {}
     found = storages(run)
     home = {name: storage for storage in found for name in storage.names}
@@ -567,7 +567,7 @@ def _all_constants(run: Run) -> Iterator[int]:
 
 
 class Memory:
-    """Pools as arrays in units of the alignment: who wrote each unit last."""
+    """Pools as arrays in units of the alignment; each unit records its last writer."""
 
     def __init__(self, plan: Mapping[str, Any]) -> None:
         self.unit = plan["align_bytes"]
@@ -580,7 +580,7 @@ class Memory:
             ends[where[0]] = max(ends.get(where[0], 0), where[1] + where[2])
             for name in (buffer["name"], *buffer["aliases"]):
                 self.place[name] = where
-                # A name of a branch that was taken may be told apart by a number.
+                # A number may distinguish a name from a taken branch.
                 bare, _, number = name.rpartition("/")
                 if number.isdecimal() and bare not in self.place:
                     self.place[bare] = where
@@ -612,12 +612,12 @@ class Memory:
         assert whole, f"{name} is overwritten before {when}"
 
     def same_place(self, a: str, b: str) -> bool:
-        """Whether two tensors begin at the same byte."""
+        """True if two tensors begin at the same byte."""
         return self.place[a][:2] == self.place[b][:2]
 
 
 def execute_in(run: Run, plan: Mapping[str, Any], *, inplace: bool = False) -> None:
-    """Run the model in the planned memory; fail at the first byte that is lost."""
+    """Run the model in the planned memory; fail at the first lost byte."""
     memory = Memory(plan)
     for name in run.inputs:
         memory.write(name, run.sizes[name])
@@ -632,7 +632,7 @@ def execute_in(run: Run, plan: Mapping[str, Any], *, inplace: bool = False) -> N
             memory.alias(step.writes[0], source)
             continue
         over = {name for name in planned if inplace and memory.same_place(name, step.writes[0])}
-        for name in over:  # read before the result is written over it, element by element
+        for name in over:  # each element is read before the result overwrites it
             memory.check(name, run.sizes[name], step.name)
             assert run.sizes[name] == run.sizes[step.writes[0]], f"{step.name} cannot run in place"
             assert name not in run.inputs, f"{step.name} overwrites an input"
@@ -650,7 +650,7 @@ def execute_in(run: Run, plan: Mapping[str, Any], *, inplace: bool = False) -> N
 
 
 def _planned_order(run: Run, plan: Mapping[str, Any]) -> list[tuple[int, Step]]:
-    """Steps in the order of the plan, which must respect every dependency."""
+    """Return the steps in plan order; fail if the order breaks a dependency."""
     if plan["reorder"] is None:
         assert len(plan["ops"]) == len(run.steps), (plan["ops"], [s.name for s in run.steps])
         return list(enumerate(run.steps))
@@ -668,7 +668,7 @@ def _planned_order(run: Run, plan: Mapping[str, Any]) -> list[tuple[int, Step]]:
 
 
 def in_order(run: Run, names: Sequence[str]) -> Run:
-    """The run with its steps in another order."""
+    """Return the run with its steps in another order."""
     by_name = {step.name: step for step in run.steps}
     steps = tuple(by_name[name] for name in names)
     return Run(run.inputs, run.outputs, steps, run.sizes, run.constants)

@@ -1,4 +1,4 @@
-"""Commands of every verb on files of every kind, with outcomes of every class."""
+"""Commands of each verb on files of each kind, with outcomes of each class."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ MODELS = {
 
 
 def write_files(folder: Path) -> list[Path]:
-    """Write a file of every kind, and models that lack or break something."""
+    """Write a file of each kind, and models with missing or broken parts."""
     names = ("small_htp.bin", "small_lpai.bin", "graph_limit.log", "tiny.eaix")
     found = [Path(shutil.copy(EXAMPLES / name, folder / name)) for name in names]
     found += [path for _, path in write_samples(folder)]
@@ -61,7 +61,7 @@ def write_files(folder: Path) -> list[Path]:
 
 
 def _projects(folder: Path) -> None:
-    """Budgets that hold, that are broken, and numbers that were accepted before."""
+    """Write projects with kept and broken budgets, and baselines."""
     (folder / "holds.toml").write_text('models = ["wide.onnx"]\nbudget = { scratch = "1M" }\n')
     (folder / "broken.toml").write_text('models = ["wide.onnx"]\nbudget = { scratch = 64 }\n')
     (folder / "total.toml").write_text('models = ["wide.onnx"]\nbudget = { total = 64 }\n')
@@ -80,7 +80,7 @@ def _projects(folder: Path) -> None:
 
 
 def _many_states(path: Path) -> None:
-    """Write a model with more states than a command line takes."""
+    """Write a model with more states than a command line can hold."""
     names = [f"layer_with_a_long_name_{number}_state" for number in range(60)]
     kind = TensorProto.FLOAT
     nodes = [helper.make_node("Tanh", [f"{name}_in"], [f"{name}_out"]) for name in names]
@@ -95,7 +95,7 @@ def _many_states(path: Path) -> None:
 
 
 def _hard_list(path: Path) -> None:
-    """Write buffers that no quick search places well."""
+    """Write a buffer list that quick searches place badly."""
     random = Random(4)  # noqa: S311
     rows = ["id,lower,upper,size"]
     for number in range(400):
@@ -107,7 +107,7 @@ def _hard_list(path: Path) -> None:
 
 
 def write_convolution(path: Path) -> Path:
-    """Write a model that widens a picture and narrows it again."""
+    """Write a model that widens a picture and then narrows the result."""
     weights = np.random.default_rng(0).standard_normal((8, 3, 3, 3)).astype(np.float32)
     narrow = np.random.default_rng(1).standard_normal((2, 8, 3, 3)).astype(np.float32)
     nodes = [
@@ -125,7 +125,7 @@ def write_convolution(path: Path) -> Path:
 
 
 def situations(files: list[Path]) -> Iterator[tuple[str, ...]]:
-    """Words of every command, without the real library."""
+    """Yield the command lines that run without the real library."""
     for file in files:
         name = file.name
         yield from ((verb, name) for verb in ("plan", "inspect", "footprint", "qmem", "lint"))
@@ -227,7 +227,7 @@ def _others() -> Iterator[tuple[str, ...]]:
 
 
 def library_situations() -> Iterator[tuple[str, ...]]:
-    """Words of commands that the real library answers."""
+    """Yield the command lines that need the real library."""
     soc = ("--soc", "SM8650")
     yield ("footprint", "conv.onnx", *soc)
     yield ("qmem", "conv.onnx", *soc)

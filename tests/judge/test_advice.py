@@ -1,4 +1,4 @@
-"""Every recommended command is followed, and must do what its sentence says."""
+"""Each recommended command runs and does what its sentence promises."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from judge.advice import (
 from judge.judged_plan import numbers
 from judge.situations import library_situations, situations, write_files
 
-# Reasons before a command that the situations here do not reach, each with why not.
+# Reasons that the situations here do not reach, each with the cause.
 LIBRARY = "needs the real library, see library_situations"
 PLACES = "needs the real library; which of the four is printed depends on what fits together"
 NOT_REACHED = {
@@ -42,7 +42,7 @@ NOT_REACHED = {
     "check whether the context fits alone, turn {} of {}": PLACES,
 }
 PYTHON = "for callers from Python; the command line refuses such words before"
-# Modules with sentences that name an option and that the situations here do not print.
+# Modules whose sentences name an option, but that the situations here do not print.
 NOT_SEEN = {
     "doctor/fleet/executors.py": PYTHON,
     "doctor/follow.py": "a log that is followed does not end",
@@ -61,14 +61,14 @@ NOT_SEEN = {
     "lpai/prepare_options.py": PYTHON,
     "planner/pools.py": PYTHON,
 }
-# Files that only look like what they are: no command can read them.
+# Placeholder files: no command can read them.
 HOLLOW = ("model.dlc", "libQnnLpai.so", "htp.bin")
-STEPS = 4  # refusals that may come one after the other, each with its cure
+STEPS = 4  # at most four refusals in sequence, each with its cure
 
 
 @dataclass
 class Followed:
-    """What was printed and what came of it."""
+    """Printed answers, their advice and the faults found by following the advice."""
 
     answers: list[Answer] = field(default_factory=list)
     advice: dict[tuple[str, str, str], Advice] = field(default_factory=dict)
@@ -77,7 +77,7 @@ class Followed:
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Path]]:
-    """A file of every kind, in the folder where the commands run."""
+    """Return a file of each kind, and run the commands in the folder of these files."""
     here, made = Path.cwd(), tmp_path_factory.mktemp("advice")
     os.chdir(made)
     yield write_files(made)
@@ -86,12 +86,12 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Path]]:
 
 @pytest.fixture(scope="module")
 def followed(files: list[Path]) -> Followed:
-    """Everything that needs no library, followed."""
+    """Return the results of all commands that need no library."""
     return follow_all(situations(files))
 
 
 def follow_all(commands: Iterable[tuple[str, ...]]) -> Followed:
-    """Run each command, and each kind of advice that any of them gives once."""
+    """Run each command, and follow each distinct piece of advice once."""
     found = Followed()
     for words in commands:
         answer = ask(*words)
@@ -108,7 +108,7 @@ def follow_all(commands: Iterable[tuple[str, ...]]) -> Followed:
 
 
 class only_files_of_before:
-    """Removes what a command wrote, so that the next finds the folder as it was."""
+    """Remove the files that a command wrote, so the next command finds the folder unchanged."""
 
     def __enter__(self) -> None:
         self.before = set(Path().rglob("*"))
@@ -122,7 +122,7 @@ class only_files_of_before:
 
 
 def follow(advice: Advice) -> str:
-    """Run a recommended command; what it breaks of its promise, if anything."""
+    """Run a recommended command and return the promise that it breaks; empty if it keeps all."""
     answer = ask(*advice.words)
     broken = {"next": broken_next, "named": broken_next}.get(advice.kind, broken_cure)
     fault = broken(advice, answer)
@@ -130,7 +130,7 @@ def follow(advice: Advice) -> str:
 
 
 def broken_cure(advice: Advice, answer: Answer) -> str:
-    """A cure leads past the refusal; another refusal in its way has its own cure."""
+    """Return the fault of a cure that does not pass the refusal; a new refusal needs a cure."""
     seen = {advice.source.sentence}
     for _ in range(STEPS):
         if answer.sentence in seen - {""}:
@@ -146,7 +146,7 @@ def broken_cure(advice: Advice, answer: Answer) -> str:
 
 
 def broken_next(advice: Advice, answer: Answer) -> str:
-    """What comes next runs, and holds what it says of bytes and verdicts."""
+    """Return the fault of a next command that fails or misses its promised bytes or verdict."""
     if answer.code not in (0, 1, advice.source.code):
         return f"exit code {answer.code}"
     why = advice.why
@@ -173,7 +173,7 @@ def broken_next(advice: Advice, answer: Answer) -> str:
 
 
 def need(answer: Answer, pool: str) -> int:
-    """Bytes that a plan with a budget says a pool takes."""
+    """Return the bytes that a plan with a budget reports for a pool."""
     says = {"TCM": r"constants and IO", "IO": r"io"}.get(pool, pool)
     line = next(
         line for line in answer.out.splitlines() if re.match(rf"[a-z ]+: {says} (take|need)", line)
@@ -182,13 +182,13 @@ def need(answer: Answer, pool: str) -> int:
 
 
 def test_every_recommended_command_keeps_its_promise(followed: Followed) -> None:
-    """Whatever `next:`, `try:` or a cure recommends, run once for each verb and sentence."""
+    """Each command after `next:`, `try:` or in a cure does what its sentence promises."""
     assert not followed.faults, "\n\n".join(followed.faults)
     assert len(followed.advice) > 60
 
 
 def test_every_reason_of_the_source_is_reached(followed: Followed) -> None:
-    """A reason that is new in the source is reached, or it is said why it is not."""
+    """Each reason in the source is printed by some situation or is listed with a cause."""
     whys = [one.why for one in followed.advice.values() if one.kind == "next"]
     left = unreached(templates(), whys)
     assert {template: left[template] for template in left.keys() - NOT_REACHED.keys()} == {}
@@ -198,7 +198,7 @@ def test_every_reason_of_the_source_is_reached(followed: Followed) -> None:
 @pytest.mark.htp
 @pytest.mark.usefixtures("files")
 def test_every_command_for_the_library_keeps_its_promise() -> None:
-    """The same where the real library answers."""
+    """Each command recommended with the real library does what its sentence promises."""
     pytest.importorskip("onnxruntime_qnn")
     done = follow_all(library_situations())
     assert not done.faults, "\n\n".join(done.faults)
@@ -208,7 +208,7 @@ def test_every_command_for_the_library_keeps_its_promise() -> None:
 
 
 def test_every_sentence_with_an_option_is_seen(followed: Followed) -> None:
-    """A sentence of the source that names an option is printed here, or its module is listed."""
+    """Each sentence that names an option is printed by some situation, or its module is listed."""
     text = "\n".join(one.text for one in followed.answers)
     left = {
         template

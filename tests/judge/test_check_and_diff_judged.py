@@ -1,4 +1,4 @@
-"""Budgets of a project and comparisons: verdicts and numbers against a naive run."""
+"""Verdicts and numbers of `check` and `diff` match a naive run."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ SEEDS = (0, 3, 6, 8, 12, 14, 15, 18, 19, 22, 24, 27)  # none with a branch
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Where the models are."""
+    """Return the folder of the models."""
     return tmp_path_factory.mktemp("judged")
 
 
 @pytest.fixture(scope="module")
 def cases(folder: Path) -> list[Case]:
-    """Models with their states, inputs and outputs inside and outside."""
+    """Return models with their states, with inputs and outputs inside and outside scratch."""
     found = []
     for seed in SEEDS:
         sample = write_model(folder / f"m{seed}.onnx", seed)
@@ -36,7 +36,7 @@ def cases(folder: Path) -> list[Case]:
 
 
 def sizes(pools: Pools) -> dict[str, int]:
-    """What each pool takes, all together among them."""
+    """Return the bytes of each pool and their total."""
     each = {
         "scratch": pools.scratch,
         "persistent": pools.persistent,
@@ -47,7 +47,7 @@ def sizes(pools: Pools) -> dict[str, int]:
 
 
 def test_check_agrees_with_the_runs(cases: list[Case], folder: Path) -> None:
-    """Each budget a byte around what a run takes: verdict, bytes over and exit code."""
+    """With budgets within a byte of the run, `check` gives the right verdict, excess and code."""
     random = Random(30)  # noqa: S311
     tables, limits = [], []
     for case in cases:
@@ -85,7 +85,7 @@ def test_check_agrees_with_the_runs(cases: list[Case], folder: Path) -> None:
 
 
 def test_a_baseline_turns_with_the_runs(cases: list[Case], folder: Path) -> None:
-    """What was accepted holds for the same model; one whose run takes more has grown."""
+    """A baseline holds for an unchanged model; a model with a larger run has grown."""
     by_need = sorted(cases[:6], key=lambda case: case.pools().scratch)
     small, large = by_need[0], by_need[-1]
     target = folder / "changing.onnx"
@@ -105,7 +105,7 @@ def test_a_baseline_turns_with_the_runs(cases: list[Case], folder: Path) -> None
 
 @pytest.mark.parametrize("tolerance", ["", "512", "40%"])
 def test_diff_agrees_with_the_runs(cases: list[Case], folder: Path, tolerance: str) -> None:
-    """Pools before and after, what grew beyond the tolerance, and so the exit code."""
+    """`diff` reports the pools before and after, growth beyond the tolerance and the exit code."""
     results = []
     for case in cases:
         path = folder / f"{case.path.stem}.json"
@@ -142,7 +142,7 @@ def test_diff_agrees_with_the_runs(cases: list[Case], folder: Path, tolerance: s
 
 
 def words_for(deltas: Iterable[int], *, worse: bool) -> set[str]:
-    """How a comparison may be called: better where something fell, mixed where both happened."""
+    """Return the words that may describe a comparison: worse, not worse, better or mixed."""
     known = list(deltas)
     fell, grew = min(known) < 0, max(known) > 0
     found = {"worse"} if worse else {"not worse"}
@@ -151,7 +151,7 @@ def words_for(deltas: Iterable[int], *, worse: bool) -> set[str]:
 
 
 def test_diff_of_two_models_plans_both(cases: list[Case]) -> None:
-    """Models given as files are planned with the options, as the runs say."""
+    """`diff` plans two models with the given options and matches their naive runs."""
     for a, b in ((cases[0], cases[1]), (cases[4], cases[5])):
         done = run("diff", a.path, b.path, "--io", "outside", "--align", "32", "--json")
         (subject,) = json.loads(done.stdout)["subjects"]

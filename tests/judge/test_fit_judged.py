@@ -1,4 +1,4 @@
-"""What `fit` says of a binary, against the parts that the library stored in it."""
+"""The numbers of `fit` for a binary equal the parts that the library stored in the file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ POOLS = {
 
 @pytest.fixture(scope="module")
 def binary(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Compile a small model, with VTCM set so that the file states what is used."""
+    """Compile a small model with VTCM set, so the file states the VTCM in use."""
     pytest.importorskip("onnxruntime_qnn")
     folder = tmp_path_factory.mktemp("fit")
     model = write_convolution(folder / "conv.onnx")
@@ -32,14 +32,14 @@ def binary(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def parts_of(path: Path) -> dict[str, int]:
-    """Bytes of each part, as `footprint` has them."""
+    """Return the bytes of each part from `footprint`."""
     parts: dict[str, Any] = json.loads(run("footprint", path, *SOC, "--json").stdout)["parts"]
     return {name: part["bytes"] for name, part in parts.items() if part is not None}
 
 
 @pytest.mark.parametrize("pool", POOLS)
 def test_a_budget_is_met_from_the_sum_of_its_parts_on(binary: Path, pool: str) -> None:
-    """A byte less does not fit, and both the line and the JSON say by how much."""
+    """A budget holds from the sum of its parts upwards; the JSON states the exact margin."""
     parts = parts_of(binary)
     need = sum(parts.get(name, 0) for name in POOLS[pool])
     for limit in (need - 1, need, need + 1):
@@ -57,7 +57,7 @@ def test_a_budget_is_met_from_the_sum_of_its_parts_on(binary: Path, pool: str) -
 
 
 def test_a_binary_that_may_use_more_vtcm_than_it_says_stays_open(tmp_path: Path) -> None:
-    """The library stores 4 MiB when none was asked for; between both sums `fit` cannot tell."""
+    """Without a VTCM setting the library stores 4 MiB; up to 8 MiB `fit` cannot tell."""
     pytest.importorskip("onnxruntime_qnn")
     model = write_convolution(tmp_path / "conv.onnx")
     words = ("--backend", "htp", *SOC, "-o", str(tmp_path / "conv.bin"))

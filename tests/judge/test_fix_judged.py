@@ -1,4 +1,4 @@
-"""What `fix` promises, against the files it wrote: run as deployed, and added up naively."""
+"""Files from `fix` need the promised bytes when they run as deployed."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from judge.judged_plan import numbers
 from judge.naive import Run, feeds_of, read_run, session
 from judge.situations import write_convolution
 
-# Seeds and parts of what the plain model needs: in place, in bands, in parts, or not at all.
+# Seeds and fractions of the plain need: fixed in place, in bands, in parts or not at all.
 MODELS = int(os.environ.get("QNNMEM_JUDGED_FIXES", "10"))
 FIRST = int(os.environ.get("QNNMEM_JUDGED_FIRST", "0"))
 
 
 def fixed(path: Path, folder: Path, *words: str, shown: bool = True) -> tuple[int, Any]:
-    """Exit code and JSON of `fix`; if `shown`, what it prints must begin with the same answer."""
+    """Return the exit code and JSON of `fix`; with `shown`, check the first line of text too."""
     options = ("--time-limit", "10", "--cache", str(folder / "cache"), "-o", str(folder / "out"))
     done = run("fix", path, *options, *words, "--json")
     assert done.exception is None, sentence(done)
@@ -42,7 +42,7 @@ def fixed(path: Path, folder: Path, *words: str, shown: bool = True) -> tuple[in
 
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + MODELS))
 def test_what_fix_wrote_needs_what_it_says(seed: int, tmp_path: Path) -> None:
-    """The total of the whole run is not below what is alive in it, and results are the same."""
+    """The total of `fix` is at least the live bytes of the run, and results are bit-identical."""
     random = Random(seed)  # noqa: S311
     sample = write_model(tmp_path / "model.onnx", seed)
     original = read_run(sample.path)
@@ -59,17 +59,17 @@ def test_what_fix_wrote_needs_what_it_says(seed: int, tmp_path: Path) -> None:
 
 
 def judge_files(folder: Path, source: Path, original: Run, answer: Any) -> None:
-    """Fail if the written models need more than was said, or compute something else."""
+    """Fail if the written models need more than promised or compute different results."""
     best = answer["tried"][answer["best"]]
     inplace = any(step.get("inplace") for step in best["steps"])
-    if not folder.exists():  # the model as it is, planned in another way
+    if not folder.exists():  # `fix` wrote no model: only the plan changed
         plan = {**answer["plans"]["after"], "align_bytes": 64, "reorder": True}
         naive.execute_in(original, plan, inplace=inplace)
         assert max(b["offset_bytes"] + b["size_bytes"] for b in plan["buffers"]) == best["bytes"]
         return
     chain = read_chain(folder, original, {})
     if any(part.has_bodies for part in chain.parts):
-        return  # bodies may be laid out in several ways
+        return  # the layout of bodies is not unique
     order = answer["plans"]["after"]["ops"] if len(chain.parts) == 1 else None
     if order is not None:
         chain = type(chain)(
@@ -83,7 +83,7 @@ def judge_files(folder: Path, source: Path, original: Run, answer: Any) -> None:
 
 
 def judge_results(source: Path, folder: Path, original: Run) -> None:
-    """Fail if an output of the written models differs in a bit."""
+    """Fail if an output of the written models differs in one bit."""
     model = onnx.load(source)
     for seed in (1, 2):
         feeds = feeds_of(model.graph, seed)
@@ -95,7 +95,7 @@ def judge_results(source: Path, folder: Path, original: Run) -> None:
 
 
 def test_what_comes_next_runs(tmp_path: Path) -> None:
-    """The commands that `fix` prints for its parts run, each on the file that was written."""
+    """Each command that `fix` prints as `next:` runs on the written files."""
     sample = write_model(tmp_path / "model.onnx", 2)
     need = naive.pools(read_run(sample.path)).scratch
     options = ("--budget", f"scratch={need * 3 // 4}", "-o", str(tmp_path / "out"))
@@ -111,7 +111,7 @@ def test_what_comes_next_runs(tmp_path: Path) -> None:
 @pytest.mark.htp
 @pytest.mark.parametrize("budget", ["weights=24576", "ram=8435000"])
 def test_parts_for_htp_are_judged_together(budget: str, tmp_path: Path) -> None:
-    """Bills of the written binaries, added up as they are loaded, against the claimed total."""
+    """The bills of the written binaries, loaded as promised, add up to the claimed total."""
     pytest.importorskip("onnxruntime_qnn")
     path = write_convolution(tmp_path / "conv.onnx")
     pool, limit = budget.split("=")
@@ -125,7 +125,7 @@ def test_parts_for_htp_are_judged_together(budget: str, tmp_path: Path) -> None:
     if pool == "weights":
         each = [bill["weights"] for bill in bills]
         need = sum(each) if together else max(each)
-    else:  # the parts run one after the other: there is one VTCM
+    else:  # the parts run in sequence and share one VTCM
         held = max(bill["VTCM"] for bill in bills)
         need = held + (sum(kept) if together else max(kept))
     assert best["bytes"] >= need, best["change"]
@@ -133,7 +133,7 @@ def test_parts_for_htp_are_judged_together(budget: str, tmp_path: Path) -> None:
 
 
 def bill_of(path: Path) -> dict[str, int]:
-    """Parts of the memory of a binary."""
+    """Return the bytes of each part of a binary."""
     done = run("footprint", path, "--soc", "SM8650", "--json")
     parts = json.loads(done.stdout)["parts"]
     return {name: part["bytes"] for name, part in parts.items() if part is not None}

@@ -1,4 +1,4 @@
-"""Generated models: every number of `plan` against a program that runs them step by step."""
+"""For generated models, each number of `plan` matches a step-by-step simulation."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FIRST = int(os.environ.get("QNNMEM_JUDGED_FIRST", "0"))
 
 
 def case_of(folder: Path, seed: int) -> Case:
-    """The model of a seed with the options of that seed."""
+    """Return the model of a seed with the options of that seed."""
     random = Random(seed)  # noqa: S311
     sample = write_model(folder / f"model_{seed}.onnx", seed)
     return Case(
@@ -33,7 +33,7 @@ def case_of(folder: Path, seed: int) -> Case:
 
 @pytest.mark.parametrize("seed", range(FIRST, FIRST + MODELS))
 def test_every_number_is_that_of_the_run(seed: int, tmp_path: Path) -> None:
-    """Offsets lose no byte; pools, peak, bound, TCM and budgets are what a naive run adds up to."""
+    """Offsets lose no byte; pools, peak, bound, TCM and budgets match the naive run."""
     case = case_of(tmp_path, seed)
     plan = judge_plan(case, Random(seed))  # noqa: S311
     if case.run.has_bodies and not case.inplace and not case.reorder:

@@ -1,4 +1,4 @@
-"""Real models: the same questions as for generated ones."""
+"""For real models, each number of `plan` matches a step-by-step simulation."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from seeds import EVERY, share
 
 pytestmark = pytest.mark.models
 
-# Twenty of them, those that take long only when all are asked for.
+# Twenty models by default; the slow models run only on request.
 LONG = {"layout", "ocr4_det", "dnsmos", "nudenet", "ocr4_rec", "smartturn", "light_densenet121"}
 REAL = [
     entry.id
@@ -24,7 +24,7 @@ REAL = [
 
 
 def case_of(name: str, random: Random) -> Case:
-    """A real model with its sizes fixed as listed, with options drawn for it."""
+    """Return a real model with its listed sizes and randomly drawn options."""
     entry = ENTRIES[name]
     if not TOOL.is_present(entry):
         pytest.skip(f"model {name} is not here; fetch it with: python tools/models.py {name}")
@@ -47,6 +47,6 @@ def case_of(name: str, random: Random) -> Case:
 
 @pytest.mark.parametrize("name", share(REAL, 2))
 def test_every_number_is_that_of_the_run(name: str) -> None:
-    """Offsets lose no byte; pools, peak, bound, TCM and budgets are what a naive run adds up to."""
+    """Offsets lose no byte; pools, peak, bound, TCM and budgets match the naive run."""
     random = Random(name)  # noqa: S311
     judge_plan(case_of(name, random), random)

@@ -1,4 +1,4 @@
-"""Several models together: every number against naive runs, and against every set of models."""
+"""Plans of several models match naive runs and an exhaustive search over sets of models."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ALIGN = 64
 
 
 def together(*words: str | Path, code: int = 0) -> Any:
-    """The JSON of `plan --together`."""
+    """Return the JSON of `plan --together`."""
     done = run("plan", *words, "--together", "--json")
     assert done.exception is None, sentence(done)
     assert exit_code(done) == code
@@ -25,7 +25,7 @@ def together(*words: str | Path, code: int = 0) -> Any:
 
 
 def heaviest(sizes: dict[str, int], pairs: set[frozenset[str]]) -> int:
-    """The most bytes of any set of which every two may run at once: all sets are tried."""
+    """Return the most bytes of a set of models that can all run at once, by trying all sets."""
     every = (
         chosen for count in range(len(sizes) + 1) for chosen in combinations(sorted(sizes), count)
     )
@@ -38,7 +38,7 @@ def heaviest(sizes: dict[str, int], pairs: set[frozenset[str]]) -> int:
 
 @pytest.mark.parametrize("seed", range(6))
 def test_pools_of_several_models_are_those_of_their_runs(seed: int, tmp_path: Path) -> None:
-    """Scratch, persistent, IO, constants and TCM are what naive runs of the models add up to."""
+    """Scratch, persistent, IO, constants and TCM of several models match their naive runs."""
     random = Random(seed)  # noqa: S311
     samples = [write_model(tmp_path / f"m{n}.onnx", 100 * seed + n) for n in range(4)]
     runs = {f"m{n}": read_run(sample.path) for n, sample in enumerate(samples)}
@@ -69,7 +69,7 @@ def test_pools_of_several_models_are_those_of_their_runs(seed: int, tmp_path: Pa
 
 
 def test_finished_binaries_are_arranged_as_their_models_are(tmp_path: Path) -> None:
-    """`place` finds for LPAI binaries what `plan --together` finds for the models in them."""
+    """`place` gives LPAI binaries the same arrangement as `plan --together` gives their models."""
     files, binaries = [], []
     for at in range(3):
         files.append(tmp_path / f"m{at}.csv")
@@ -96,7 +96,7 @@ def test_finished_binaries_are_arranged_as_their_models_are(tmp_path: Path) -> N
 
 
 def judge_places(rows: dict[str, Any], pairs: set[frozenset[str]], scratch: int) -> None:
-    """No byte of two models that may run at once is the same, and all lie in scratch."""
+    """Fail if two models that may run at once share a byte, or if a model exceeds scratch."""
     for left, right in combinations(rows, 2):
         spans = [
             (
@@ -112,7 +112,7 @@ def judge_places(rows: dict[str, Any], pairs: set[frozenset[str]], scratch: int)
 
 
 def test_a_budget_is_for_all_models_together(tmp_path: Path) -> None:
-    """Each model fits alone; two at once do not, and the verdict says what was assumed."""
+    """A budget covers all models: each fits alone, two at once do not, and `plan` says so."""
     files = []
     for at in range(2):
         files.append(tmp_path / f"m{at}.csv")
@@ -128,7 +128,7 @@ def test_a_budget_is_for_all_models_together(tmp_path: Path) -> None:
 
 
 def test_a_ring_of_models_needs_more_than_its_heaviest_set(tmp_path: Path) -> None:
-    """Five models, each at once with its two neighbours: two sets of places are not enough."""
+    """A ring of five concurrent neighbours needs 192 bytes, above its lower bound of 128."""
     files = []
     for at in range(5):
         files.append(tmp_path / f"m{at}.csv")
@@ -152,7 +152,7 @@ def test_a_ring_of_models_needs_more_than_its_heaviest_set(tmp_path: Path) -> No
     ],
 )
 def test_wrong_words_are_refused(words: tuple[str, ...], said: str, tmp_path: Path) -> None:
-    """One sentence and exit code 2."""
+    """`plan` refuses wrong --together options with one sentence and exit code 2."""
     files = [tmp_path / "m0.csv", tmp_path / "m1.csv"]
     for file in files:
         file.write_text("id,lower,upper,size\na,0,1,64\n", "utf-8")
@@ -162,7 +162,7 @@ def test_wrong_words_are_refused(words: tuple[str, ...], said: str, tmp_path: Pa
 
 
 def test_pages_pictures_headers_and_comparisons_know_arrangements(tmp_path: Path) -> None:
-    """Every form names every model, and a change of who executes at once is a line of `diff`."""
+    """Pages, pictures and headers name each model; `diff` reports changed concurrency."""
     files = [tmp_path / "wake.csv", tmp_path / "vad.csv"]
     for file in files:
         file.write_text("id,lower,upper,size\na,0,1,640\n", "utf-8")
