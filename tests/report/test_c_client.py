@@ -103,17 +103,42 @@ static const uint32_t PERSISTENT[] = {{{", ".join(f"{g.persistent_bytes}u" for g
 """
 
 
-class Built:
-    """A client linked to the checking backend."""
+@cache
+def checking_backend(content: bytes, inside: bool, flags: tuple[str, ...]) -> Path:
+    """Return the object file of the backend that checks clients of this binary."""
+    folder = Path(tempfile.mkdtemp())
+    atexit.register(shutil.rmtree, folder)
+    (folder / "fake_model.h").write_text(fake_model(content, inside))
+    include = [f"-I{include_folder()}", f"-I{folder}"]
+    made = ["gcc", "-std=gnu11", *flags, *include, "-c", str(C_API / "fake_qnn.c")]
+    done = subprocess.run(
+        [*made, "-o", str(folder / "fake.o")], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[:3000]
+    return folder / "fake.o"
 
-    def __init__(self, folder: Path, content: bytes, *flags: str, inside: bool = False) -> None:
+
+class Built:
+    """A client linked to the checking backend; `mistake` replaces a text of its source."""
+
+    def __init__(
+        self,
+        folder: Path,
+        content: bytes,
+        *flags: str,
+        inside: bool = False,
+        mistake: tuple[str, str] = ("", ""),
+    ) -> None:
         self.folder, self.program, self.model = folder, folder / "client", folder / "model.bin"
         self.model.write_bytes(content)
-        (folder / "fake_model.h").write_text(fake_model(content, inside))
         plan = of_context(unpack(content), "model.bin")
         self.source = folder / "client.c"
         self._flags = flags
-        self.again(render_client(plan, "qnnmem 0", io_in_scratch=inside))
+        sanitizer = tuple(f for f in flags if f.startswith("-fsan") or f == "-g")
+        self._backend = checking_backend(content, inside, sanitizer)
+        text = render_client(plan, "qnnmem 0", io_in_scratch=inside)
+        assert mistake[0] in text
+        self.again(text.replace(*mistake) if mistake[0] else text)
 
     def again(self, text: str) -> Built:
         """Build the client from this source and return it."""
@@ -125,11 +150,10 @@ class Built:
             "-Wno-builtin-declaration-mismatch",
         )
         compile_client(folder, self.source, flags=("-std=c11", *counted, *flags))
-        include = [f"-I{include_folder()}", f"-I{folder}"]
-        fake = [f for f in flags if f.startswith("-fsan") or f == "-g"]
-        command = ["gcc", "-std=gnu11", *fake, *include, str(C_API / "fake_qnn.c")]
-        objects = [str(folder / "client.o"), "-o", str(self.program)]
-        done = subprocess.run([*command, *objects], capture_output=True, text=True, check=False)
+        sanitizer = [f for f in flags if f.startswith("-fsan")]
+        command = ["gcc", *sanitizer, str(folder / "client.o"), str(self._backend)]
+        command += ["-o", str(self.program)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr[:3000]
         return self
 
@@ -361,14 +385,12 @@ WRONG = {
 
 @needs_cc
 @pytest.mark.parametrize(("old", "new", "said"), WRONG.values(), ids=WRONG)
-def test_the_watching_backend_notices_mistakes(
+def test_the_checking_backend_notices_mistakes(
     old: str, new: str, said: str, tmp_path: Path
 ) -> None:
     """The checking backend ends with 70 for a client that breaks a rule."""
-    made = Built(tmp_path, SMALL.read_bytes())
-    text = made.source.read_text()
-    assert old in text
-    done = made.again(text.replace(old, new)).run(persistent=1)
+    made = Built(tmp_path, SMALL.read_bytes(), mistake=(old, new))
+    done = made.run(persistent=1)
     assert done.returncode == 70, done.stderr
     assert said in done.stderr
 
