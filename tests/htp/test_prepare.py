@@ -9,6 +9,7 @@ import onnx
 import pytest
 from epcontext_run import run_epcontext
 from onnx import TensorProto, helper, numpy_helper
+from seeds import share
 from vendor_reader import vendor_reading
 
 from qnnmem.errors import UsageError
@@ -315,7 +316,7 @@ REAL = [
 
 
 @pytest.mark.models
-@pytest.mark.parametrize(("name", "soc", "shapes", "vtcm_mb", "size", "moved"), REAL)
+@pytest.mark.parametrize(("name", "soc", "shapes", "vtcm_mb", "size", "moved"), share(REAL, 2))
 def test_real_models_cost_what_was_measured(
     worker: Worker,
     name: str,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 import pytest
 from fetched import ENTRIES, TOOL
 from msgspec import to_builtins
+from seeds import share
 from vendor_reader import vendor_reading
 
 from qnnmem.htp.bill import bill_of
@@ -91,8 +93,7 @@ def formula(context: HtpContext, estimate: PdEstimate, vtcm: int) -> int:
     return round_up(graph.const, 2 << 20) + graph.io + runlist + graph.spill_fill + vtcm
 
 
-@pytest.mark.parametrize("soc", SOCS)
-@pytest.mark.parametrize("name", CONTEXT_BYTES)
+@pytest.mark.parametrize(("name", "soc"), share(list(product(CONTEXT_BYTES, SOCS)), 3))
 def test_three_witnesses_agree_on_the_bill(
     name: str, soc: str, worker: Worker, tmp_path: Path
 ) -> None:
