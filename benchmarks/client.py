@@ -126,7 +126,7 @@ def measure(program: Path, binary: Path, *, profiled: bool) -> list[tuple[Cost, 
                 pairs.count(call.process.pid)
             return profile.runcall(answer, call) if profiled else answer(call)
 
-        client_server.answer = counted  # type: ignore[assignment]
+        client_server.answer = counted
         try:
             report: Any = run(program, binary, f"runs={WARM_UP + (WINDOWS + 1) * WINDOW}")
         finally:

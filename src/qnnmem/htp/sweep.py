@@ -53,7 +53,7 @@ from qnnmem.results.sweep import (
     SweptSetting,
 )
 from qnnmem.targets.socs import Soc, find_soc
-from qnnmem.text import nearest, quote
+from qnnmem.text import quote, suggestion
 
 SweepPoint = Mapping[str, SettingValue]  # one value for each varied name
 
@@ -177,10 +177,8 @@ def check_settings(path: Path, axes: Sequence[Axis]) -> None:
     """Raise LoadError if an axis varies a dimension of a DLC, whose dimensions are all fixed."""
     for axis in axes:
         if axis.name not in _OPTIONS:
-            meant, known = nearest(axis.name, _OPTIONS), ", ".join(sorted(_OPTIONS))
-            hint = f"did you mean {meant}?" if meant else f"choose from {known}"
             problem = f"has no free dimension {quote(axis.name)}, because it is a DLC"
-            raise LoadError(path, problem, cure=hint)
+            raise LoadError(path, problem, cure=suggestion(axis.name, sorted(_OPTIONS)))
 
 
 def _words(text: str) -> list[str]:

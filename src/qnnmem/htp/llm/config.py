@@ -17,7 +17,7 @@ from qnnmem.bounded_file import is_there, read_bytes, read_head
 from qnnmem.errors import LoadError, Setting, UsageError
 from qnnmem.loader.file_kind import kind_of_bytes
 from qnnmem.results.llm import LlmModel, LlmRecipe
-from qnnmem.text import nearest, printable, quote
+from qnnmem.text import nearest, printable, quote, suggestion
 
 _MAX_CONFIG = 1 << 20  # bytes; a config.json has a few KiB
 _MAX_HEADER = 1 << 26  # of a GGUF file: vocabularies of 262,144 tokens take 16 MiB
@@ -347,9 +347,7 @@ def recipe_names() -> tuple[str, ...]:
 def find_recipe(name: str, model: LlmModel, parts: Iterable[tuple[str, int]] = ()) -> LlmRecipe:
     """Return a recipe adapted to a model, with parts set by the caller."""
     if name not in _table():
-        meant = nearest(name, _table())
-        hint = f"did you mean {meant}?" if meant else f"choose one of {', '.join(_table())}"
-        raise UsageError(f"{quote(name)} is not a known recipe", cure=hint)
+        raise UsageError(f"{quote(name)} is not a known recipe", cure=suggestion(name, _table()))
     fields = {**_table()[name]}
     models, stated = fields.pop("models", {}), fields.pop("stated", ())
     own = models.get(model.preset, {})
