@@ -1,4 +1,4 @@
-"""The bill: every sum, what VTCM really is, and what a log adds."""
+"""The memory bill: every sum, the true VTCM, and the facts that a log adds."""
 
 from __future__ import annotations
 
@@ -28,18 +28,18 @@ MIB = 1 << 20
 
 
 def value(part: Sourced | None) -> int:
-    """Give the number of a part that must be known."""
+    """Return the number of a known part."""
     assert part is not None
     return part.value
 
 
 def traps(bill: Bill) -> set[str]:
-    """Give the ids of a bill's traps."""
+    """Return the ids of a bill's traps."""
     return {trap.id for trap in bill.traps}
 
 
 def test_the_total_is_the_vendors_formula() -> None:
-    """Op data, weights, DDR tensors, spill/fill, IO and VTCM are added once each."""
+    """The total adds op data, weights, DDR tensors, spill/fill, IO and VTCM once each."""
     bill = bill_of(context())
     assert value(bill.total) == 4_608 + 3_000_000 + 8_192 + 65_536 + 16_384 + 8 * MIB
     assert bill.dominant == "VTCM"
@@ -47,14 +47,14 @@ def test_the_total_is_the_vendors_formula() -> None:
 
 
 def test_the_compile_estimate_leaves_op_data_out() -> None:
-    """The limit of a graph is about weights, IO, DDR tensors and spill/fill."""
+    """The compile estimate of a graph adds weights, IO, DDR tensors and spill/fill, not op data."""
     bill = bill_of(context())
     assert value(bill.compile_estimate) == 3_000_000 + 16_384 + 8_192 + 65_536
     assert value(bill.compile_limit) == 3584 * MIB
 
 
 def test_the_process_domain_is_a_range_without_a_log() -> None:
-    """Weights count in units of 2 MiB; the run list is 1.16 to 1.8 times the op data and more."""
+    """Without a log, the process domain is a range: the run list is estimated, not read."""
     pd = bill_of(context()).process_domain
     assert pd is not None
     base = 4 * MIB + 16_384 + 8_192 + 65_536 + 8 * MIB
@@ -63,7 +63,7 @@ def test_the_process_domain_is_a_range_without_a_log() -> None:
 
 
 def test_shared_weights_count_once() -> None:
-    """Each graph states the pool of the whole context."""
+    """Each graph states the shared pool of the context; the bill counts the pool once."""
     graphs = [graph(name, shared_weights=100 * MIB, const=0) for name in "abc"]
     bill = bill_of(context(*graphs))
     assert value(bill.shared_weights) == 100 * MIB
@@ -73,7 +73,7 @@ def test_shared_weights_count_once() -> None:
 
 
 def test_vtcm_counts_once_for_all_graphs() -> None:
-    """Ten graphs on a part with 8 MiB of VTCM use 8 MiB, in turn; the loader reserves ten times."""
+    """Ten graphs share 8 MiB of VTCM in turn, but the loader reserves VTCM for each graph."""
     graphs = [graph(str(number), vtcm=4 * MIB) for number in range(10)]
     bill = bill_of(context(*graphs))
     assert (value(bill.vtcm), value(bill.vtcm_stored)) == (8 * MIB, 4 * MIB)
@@ -94,7 +94,7 @@ def test_vtcm_counts_once_for_all_graphs() -> None:
 def test_the_process_domain_of_shared_weights_holds_the_librarys_value(
     shared: int, own: tuple[int, ...], io: tuple[int, ...], op_data: tuple[int, ...], library: int
 ) -> None:
-    """Shared weights and each graph's own are rounded up to 2 MiB; every graph has VTCM and IO."""
+    """The range of the process domain contains the value of the library, within 0.3 %."""
     graphs = [
         graph(str(n), const=own[n], io=io[n], op_data=op_data[n], ddr_tensors=0, spill_fill=0)
         for n in range(2)
@@ -119,13 +119,13 @@ def test_shared_weights_count_against_the_compile_limit_and_a_budget() -> None:
 
 
 def test_the_compile_estimate_is_that_of_the_largest_graph() -> None:
-    """The compiler's limit is for each graph."""
+    """The compile estimate of a context is the estimate of its largest graph."""
     bill = bill_of(context(graph("small", const=0), graph("large", const=50 * MIB)))
     assert bill.compile_estimate == bill.graphs[1].compile_estimate
 
 
 def test_several_graphs_need_the_sum() -> None:
-    """The loader reserves for every graph of a context."""
+    """The process domain of a context is the sum over its graphs."""
     bill = bill_of(context(graph("a"), graph("b", const=50 * MIB)))
     first, second = (g.process_domain for g in bill.graphs)
     assert bill.process_domain is not None
@@ -151,20 +151,20 @@ def test_several_graphs_need_the_sum() -> None:
     ],
 )
 def test_vtcm_is_what_the_graph_uses(stored: int, soc: str, true: int, trap: set[str]) -> None:
-    """A stored 4 MiB is also what an unset option stores: then it is all of the SoC's it is for."""
+    """A stored 4 MiB may mean an unset option; the bill then counts all VTCM of the SoC."""
     bill = bill_of(context(graph(vtcm=stored * MIB)), find_soc(soc))
     assert (value(bill.vtcm_stored), value(bill.vtcm)) == (stored * MIB, true * MIB)
     assert traps(bill) == trap
 
 
 def test_the_log_knows_the_true_vtcm() -> None:
-    """What the compiler printed ends the guessing."""
+    """The VTCM size in a compile log replaces the assumption about an unset option."""
     bill = bill_of(context(graph(vtcm=4 * MIB)), log=CompileLog("v2.51", vtcm_size=4 * MIB))
     assert (value(bill.vtcm), traps(bill)) == (4 * MIB, set())
 
 
 def test_the_loader_knows_the_true_vtcm_too() -> None:
-    """A load log states what is reserved for each graph."""
+    """A load log states the VTCM reserved for each graph, and the bill uses that number."""
     parts = PdGraph("graph", 4 * MIB, 16_384, 7_777, 65_536, 8 * MIB)
     log = CompileLog("v2.51", pd_estimates=(PdEstimate(1, None, (parts,)),))
     bill = bill_of(context(graph(vtcm=4 * MIB)), log=log)
@@ -173,11 +173,11 @@ def test_the_loader_knows_the_true_vtcm_too() -> None:
     assert bill.process_domain.is_exact
 
 
-# --- What is not in the file ---------------------------------------------------------------------
+# --- Missing from the file ----------------------------------------------------------------------
 
 
 def test_files_of_old_sdks_have_no_total() -> None:
-    """What is not stored is not guessed, but IO is computed from the shapes."""
+    """A file of an old SDK has no weights and no total; IO is computed from the shapes."""
     bill = bill_of(old_context())
     assert (bill.total, bill.weights, bill.process_domain, bill.compile_estimate) == (None,) * 4
     assert bill.io == Sourced(2 * 8192, Origin.COMPUTED, bill.io.source if bill.io else "")
@@ -185,7 +185,7 @@ def test_files_of_old_sdks_have_no_total() -> None:
 
 
 def test_an_unknown_data_type_leaves_exact_io_open() -> None:
-    """A tensor whose element size is not known is not counted as nothing."""
+    """A tensor of unknown element size leaves the exact IO unknown instead of counting as zero."""
     odd = graph(inputs=(tensor("x", 1, data_type=DataType.UNDEFINED),))
     bill = bill_of(context(odd))
     assert (bill.io_exact, "unknown-type" in traps(bill)) == (None, True)
@@ -199,14 +199,14 @@ def test_io_is_given_stored_and_exact() -> None:
 
 @given(st.lists(st.integers(1, 100_000), min_size=1, max_size=5))
 def test_computed_io_follows_the_measured_rule(sizes: list[int]) -> None:
-    """Where the file does not say it, IO is the sum of tensors rounded up to 8,192 bytes."""
+    """If the file states no IO, the bill adds the tensors, each rounded up to 8,192 bytes."""
     tensors = tuple(tensor(f"t{n}", n, dimensions=(size,)) for n, size in enumerate(sizes))
     bill = bill_of(old_context(old_graph(inputs=tensors, outputs=())))
     assert value(bill.io) == sum(round_up(size, 8192) for size in sizes)
 
 
 def test_the_largest_tensors_come_first() -> None:
-    """Ten tensors are named at most, the largest first."""
+    """The bill names at most ten tensors, the largest first."""
     tensors = tuple(tensor(f"t{n}", n, dimensions=(n + 1,)) for n in range(20))
     bill = bill_of(context(graph(inputs=tensors, outputs=())))
     assert [item.name for item in bill.largest_io] == [f"t{n}" for n in range(19, 9, -1)]
@@ -216,7 +216,7 @@ def test_the_largest_tensors_come_first() -> None:
 
 
 def test_a_load_log_makes_the_process_domain_exact() -> None:
-    """The loader's own estimate is taken as it is, with the library's version as its source."""
+    """The estimate in a load log becomes the exact process domain, with the library as source."""
     parts = PdGraph("graph", 4 * MIB, 16_384, 7_777, 65_536, 8 * MIB)
     log = CompileLog("v2.51.0", pd_estimates=(PdEstimate(1, 12_345_678, (parts,)),))
     bill = bill_of(context(), log=log)
@@ -231,7 +231,7 @@ def test_a_load_log_makes_the_process_domain_exact() -> None:
 
 
 def test_a_compile_log_gives_traffic_and_limit() -> None:
-    """DDR traffic, the limit and host RAM are known only from a compile."""
+    """Only a compile log gives DDR traffic and the memory limit; the caller gives the host RAM."""
     log = CompileLog("v2.51.0", memory_alloc_limit=2048 * MIB, traffic=(DdrTraffic(1, 2, 30, 40),))
     bill = bill_of(context(), log=log, host_ram=500)
     found = (
@@ -248,7 +248,7 @@ def test_a_compile_log_gives_traffic_and_limit() -> None:
 
 
 def bills() -> list[Bill]:
-    """Give bills of every kind."""
+    """Return bills of every kind."""
     logged = CompileLog("v2.51.0", traffic=(DdrTraffic(1, 2, 30, 40),))
     return [
         bill_of(context()),
@@ -262,7 +262,7 @@ def bills() -> list[Bill]:
 
 @pytest.mark.parametrize("bill", bills())
 def test_the_json_keeps_to_its_schema(bill: Bill) -> None:
-    """Every bill satisfies the schema that is shipped."""
+    """Every bill satisfies the shipped JSON schema."""
     import json
 
     import jsonschema
@@ -279,7 +279,7 @@ def test_the_text_is_safe_to_print(bill: Bill) -> None:
 
 
 def test_the_first_line_is_the_verdict() -> None:
-    """Total, target and what dominates come first; without a total, what is missing."""
+    """The first line names the total, the SoC and the largest part, or why no total is known."""
     first = report.render_text(bill_of(context())).splitlines()[0]
     assert first == "11,483,328 bytes (10.95 MiB) of memory on SM8650; VTCM is 73% of it"
     old = report.render_text(bill_of(old_context())).splitlines()[0]

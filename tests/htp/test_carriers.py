@@ -1,4 +1,4 @@
-"""Files that carry context binaries: found in place, billed once, their claims checked."""
+"""Files that carry context binaries: read in place, billed once, with checked claims."""
 
 from __future__ import annotations
 
@@ -54,31 +54,31 @@ def written(folder: Path, name: str, data: bytes) -> Path:
 
 
 def facts(path: Path) -> CarrierFacts:
-    """What a file carries."""
+    """Return the facts about a carrier file."""
     with read_carrier(path) as read:
         return facts_of(read)
 
 
 def own_bill(folder: Path, data: bytes = BINARY) -> Bill:
-    """The bill of the binary by itself."""
+    """Return the bill of the binary alone."""
     return stored_bill(written(folder, "own.bin", data))
 
 
 def fit_of(path: Path, *socs: str) -> Fit:
-    """The answer for one SoC."""
+    """Return the verdict for one SoC."""
     fits = fit_stored(path, tuple(map(find_soc, socs)), {})
     assert fits is not None
     return fits[0]
 
 
 def size_of(part: Sourced | None) -> int:
-    """A number that is there."""
+    """Return the number of a known part."""
     assert part is not None
     return part.value
 
 
 def same_sums(whole: Bill, alone: Bill) -> bool:
-    """Whether two bills have the same numbers."""
+    """True if two bills have the same numbers."""
     return (whole.parts, whole.total, whole.process_domain, whole.graphs) == (
         (alone.parts, alone.total, alone.process_domain, alone.graphs)
     )
@@ -89,7 +89,7 @@ def same_sums(whole: Bill, alone: Bill) -> bool:
 def test_a_program_has_the_bill_of_its_binary(
     padding: int, is_inline: bool, tmp_path: Path
 ) -> None:
-    """Inline or in a segment, with either padding, used by two methods: billed once."""
+    """A binary that two methods use, inline or in a segment, counts once in the bill."""
     blob = wrapped(BINARY, padding)
     methods = [Method(name, [Delegate(inline=is_inline)]) for name in ("prefill", "decode")]
     data = pte(methods, *([(), [blob]] if is_inline else [[blob]]))
@@ -102,8 +102,8 @@ def test_a_program_has_the_bill_of_its_binary(
     assert same_sums(stored_bill(path), own_bill(tmp_path))
 
 
-# Made by the serialiser of ExecuTorch 1.5.1 (`serialize_pte_binary`, with delegates extracted or
-# not) around two contexts of `context_writer`, with specs by its `option_to_flatbuffer`.
+# ExecuTorch 1.5.1 made these files (`serialize_pte_binary`, with and without extracted
+# delegates) from two contexts of `context_writer`; `option_to_flatbuffer` made the specs.
 MADE_BY_EXECUTORCH = [
     Path(__file__).with_name(f"executorch_1_5_1_{where}.pte") for where in ("segments", "inline")
 ]
@@ -111,7 +111,7 @@ MADE_BY_EXECUTORCH = [
 
 @pytest.mark.parametrize("path", MADE_BY_EXECUTORCH, ids=lambda path: path.stem)
 def test_programs_of_executorch_are_read(path: Path) -> None:
-    """Contexts shared by methods, planned buffers, constants and claims are those put in."""
+    """The reader returns the shared contexts, planned buffers, constants and claims of a file."""
     found = facts(path)
     both = ("prefill_forward", "kv_forward")
     assert [(one.used_by, one.graphs) for one in found.binaries] == [(both, both), (both, both[:1])]
@@ -123,7 +123,7 @@ def test_programs_of_executorch_are_read(path: Path) -> None:
 
 
 def test_a_written_program_is_laid_out_as_executorch_does(tmp_path: Path) -> None:
-    """Every graph is a method on the one binary; nothing else takes memory."""
+    """`write_pte` makes each graph a method of the one binary, aligned as ExecuTorch does."""
     own, path = written(tmp_path, "own.bin", BINARY), tmp_path / "own.pte"
     write_pte(own, CONTEXT, path)
     found, data = facts(path), path.read_bytes()
@@ -142,7 +142,7 @@ def test_a_written_program_is_laid_out_as_executorch_does(tmp_path: Path) -> Non
 def test_estimates_of_the_library_count_in_a_carrier(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A binary that was loaded once has the same process domain by itself and in a program."""
+    """A cached estimate of the library gives the binary and its program the same process domain."""
     monkeypatch.setattr("qnnmem.htp.measure.cache_folder", lambda: tmp_path / "cache")
     own = written(tmp_path, "own.bin", BINARY)
     assert CONTEXT.soc_model is not None
@@ -155,7 +155,7 @@ def test_estimates_of_the_library_count_in_a_carrier(
 
 
 def test_equal_contents_count_once(tmp_path: Path) -> None:
-    """Two copies of a binary in one file are one context; another of that size is not."""
+    """Two copies of a binary in one file are one context; a binary of equal size is another."""
     twin = BINARY[:-1] + bytes([BINARY[-1] ^ 1])
     methods = [Method(f"m{n}", [Delegate(n)]) for n in range(3)]
     path = written(
@@ -165,7 +165,7 @@ def test_equal_contents_count_once(tmp_path: Path) -> None:
 
 
 def test_a_bill_of_several_adds_up(tmp_path: Path) -> None:
-    """Parts of distinct binaries are summed, VTCM counts once, the host side is named."""
+    """The bill sums the parts of distinct binaries, counts VTCM once and names the host side."""
     methods = [
         Method("a", [Delegate(0)], planned=(0, 100, 200), operators=["aten::add"]),
         Method("b", [Delegate(1)]),
@@ -191,7 +191,7 @@ def test_a_bill_of_several_adds_up(tmp_path: Path) -> None:
 
 
 def test_claims_are_checked(tmp_path: Path) -> None:
-    """What a compile spec says is compared with the binary; a wrong one is never said to fit."""
+    """The claims of a compile spec are checked against the binary; a false claim never fits."""
     good, wrong = spec(SM8650), spec(SM8750, most_spill=1)
     data = binary(example_graph("g", spill_fill=4096))[1]
     answers = {}
@@ -209,7 +209,7 @@ def test_claims_are_checked(tmp_path: Path) -> None:
 
 
 def test_the_context_length_is_checked_against_the_mask(tmp_path: Path) -> None:
-    """A constant method states the length; the cache is counted from the graph's inputs."""
+    """The claimed context length is checked against the mask; the inputs give the cache size."""
     data = binary(kv_graph("decode", 1, 128), kv_graph("prefill", 32, 128))[1]
     for length, holds in ((128, True), (256, False)):
         methods = [Method(), Method("get_max_context_len", (), returns=length)]
@@ -229,7 +229,7 @@ def test_the_context_length_is_checked_against_the_mask(tmp_path: Path) -> None:
     ],
 )
 def test_what_has_no_bill_is_named(blob: bytes, why: str, tmp_path: Path) -> None:
-    """Old wrappers, DLCs and unknown data are parts without a bill, so nothing fits."""
+    """Old wrappers, DLCs and unknown data are parts without a bill, so the verdict stays open."""
     methods = [Method("a", [Delegate(0)]), Method("b", [Delegate(1)])]
     path = written(tmp_path, "m.pte", pte(methods, [wrapped(BINARY), blob]))
     (part,) = facts(path).unread
@@ -251,7 +251,7 @@ def test_what_has_no_bill_is_named(blob: bytes, why: str, tmp_path: Path) -> Non
     ],
 )
 def test_other_delegates_are_named(delegate: Delegate, why: str, tmp_path: Path) -> None:
-    """What runs elsewhere is named, not billed."""
+    """A delegate for another backend is named and has no bill."""
     methods = [Method("a", [Delegate(0), delegate])]
     path = written(tmp_path, "m.pte", pte(methods, [wrapped(BINARY), bytes(64)]))
     assert [why in part.why for part in facts(path).unread] == [True]
@@ -265,14 +265,14 @@ def test_other_delegates_are_named(delegate: Delegate, why: str, tmp_path: Path)
 def test_impossible_segments_are_refused(
     places: dict[int, tuple[int, int]], tmp_path: Path
 ) -> None:
-    """Segments lie in the file and share no bytes."""
+    """A segment that overlaps another or passes the end of the file is refused."""
     data = pte([Method()], [wrapped(BINARY), bytes(8192)], places=places)
     with pytest.raises(LoadError, match=r"past the end|overlap"):
         facts(written(tmp_path, "m.pte", data))
 
 
 def test_a_delegate_without_its_data_is_refused(tmp_path: Path) -> None:
-    """An index that leads nowhere is damage, in a segment or inline."""
+    """A delegate index without data is refused as damage, in a segment or inline."""
     for number, delegate in enumerate((Delegate(7), Delegate(7, inline=True))):
         path = written(tmp_path, f"{number}.pte", pte([Method("m", [delegate])], [BINARY]))
         with pytest.raises(LoadError, match=r"segment 7|data 7"):
@@ -286,7 +286,7 @@ def onnx_model(path: Path) -> Path:
 
 @pytest.mark.skipif(sys.platform != "linux", reason="kilobytes of Linux")
 def test_a_gigabyte_is_read_in_place(tmp_path: Path) -> None:
-    """A program with a segment of 2 GiB takes a few MiB to bill."""
+    """Billing a program with a 2 GiB segment takes a few MiB of memory."""
     data = pte(
         [Method("a", [Delegate(0)])],
         [wrapped(BINARY), b""],
@@ -301,7 +301,7 @@ def test_a_gigabyte_is_read_in_place(tmp_path: Path) -> None:
         "import sys; from pathlib import Path\n"
         "from qnnmem.htp.measure import stored_bill\n"
         "stored_bill(Path(sys.argv[1]))\n"
-        # Not ru_maxrss: that begins with what whoever started us had.
+        # Not ru_maxrss: a child process inherits that value from its parent.
         "words = Path('/proc/self/status').read_text().split()\n"
         "print(words[words.index('VmHWM:') + 1])"
     )
@@ -310,7 +310,7 @@ def test_a_gigabyte_is_read_in_place(tmp_path: Path) -> None:
 
 
 def test_a_litert_model_counts_shared_bytecode_once(tmp_path: Path) -> None:
-    """Two operators on one range are one context; a stamp is a claim about the SoC."""
+    """Two operators with the same range are one context; the SoC stamp is a checked claim."""
     uses = [("a", 0, len(BINARY)), ("b", 0, len(BINARY))]
     path = written(tmp_path, "m.tflite", litert(BINARY, uses))
     found = facts(path)
@@ -323,14 +323,14 @@ def test_a_litert_model_counts_shared_bytecode_once(tmp_path: Path) -> None:
 
 
 def test_bytecode_for_other_makers_has_no_bill(tmp_path: Path) -> None:
-    """The same operator runs what MediaTek compiled."""
+    """Bytecode that MediaTek compiled for the same operator has no bill."""
     found = facts(written(tmp_path, "m.tflite", litert(bytes(64), maker="MediaTek")))
     assert not found.binaries
     assert "MediaTek" in found.unread[0].why
 
 
 def test_bytecode_outside_of_the_file_is_refused(tmp_path: Path) -> None:
-    """Offsets come from strangers; ranges that share some bytes are no weight sharing."""
+    """Bytecode offsets past the end of the file and partly overlapping ranges are refused."""
     for number, uses in enumerate(([("a", 0, 1 << 40)], [("a", 0, 400), ("b", 8, 400)])):
         path = written(tmp_path, f"{number}.tflite", litert(BINARY, uses))
         with pytest.raises(LoadError, match=r"past the end|overlap"):
@@ -338,13 +338,13 @@ def test_bytecode_outside_of_the_file_is_refused(tmp_path: Path) -> None:
 
 
 def test_the_models_of_a_litertlm_file_are_read(tmp_path: Path) -> None:
-    """Offsets in a model count from its own section."""
+    """Offsets in a model of a LiteRT-LM file count from the start of the model's section."""
     path = written(tmp_path, "m.litertlm", litertlm([litert(BINARY), litert(OTHER)]))
     assert [one.graphs for one in facts(path).binaries] == [("prefill", "decode"), ("second",)]
 
 
 def test_a_genie_bundle_is_one_bill(tmp_path: Path) -> None:
-    """Binaries in load order, claims of both configs; the folder or its config may be named."""
+    """A Genie folder has one bill, with binaries in load order and the claims of both configs."""
     parts = {f"p{n}.bin": binary(kv_graph(f"g{n}", 1, 128, const=n))[1] for n in (1, 2)}
     folder = genie(tmp_path / "bundle", parts, length=128, spill=0)
     found = facts(folder)
@@ -356,7 +356,7 @@ def test_a_genie_bundle_is_one_bill(tmp_path: Path) -> None:
 
 
 def test_a_shared_spill_fill_buffer_must_be_large_enough(tmp_path: Path) -> None:
-    """spill-fill-bufsize is compared with the largest need."""
+    """A spill-fill-bufsize below the largest need is a broken claim."""
     parts = {f"{n}.bin": binary(example_graph("g", spill_fill=9000, const=n))[1] for n in (1, 2)}
     small = facts(genie(tmp_path / "small", parts, spill=100))
     assert [claim.what for claim in small.broken] == ["spill/fill buffer"]
@@ -366,7 +366,7 @@ def test_a_shared_spill_fill_buffer_must_be_large_enough(tmp_path: Path) -> None
 
 
 def test_a_missing_binary_is_a_part_without_a_bill(tmp_path: Path) -> None:
-    """A bundle that lacks a shard does not fit."""
+    """A Genie bundle that lacks a shard has no verdict."""
     folder = genie(tmp_path / "bundle", {"a.bin": BINARY, "b.bin": OTHER})
     (folder / "b.bin").unlink()
     fit = fit_of(folder)
@@ -375,7 +375,7 @@ def test_a_missing_binary_is_a_part_without_a_bill(tmp_path: Path) -> None:
 
 
 def test_names_that_lead_out_of_the_bundle_are_refused(tmp_path: Path) -> None:
-    """A config cannot make us read any file of the machine."""
+    """A link in a bundle to a file outside the bundle is refused."""
     written(tmp_path, "out.bin", BINARY)
     folder = genie(tmp_path / "bundle", {"a.bin": BINARY})
     (folder / "link.bin").symlink_to(tmp_path / "out.bin")
@@ -386,7 +386,7 @@ def test_names_that_lead_out_of_the_bundle_are_refused(tmp_path: Path) -> None:
 
 
 def test_parts_for_different_socs_do_not_fit_together(tmp_path: Path) -> None:
-    """A bundle with a shard for another SoC was put together wrongly."""
+    """A bundle with shards for different SoCs has no verdict, and the bill says why."""
     parts = {"a.bin": BINARY, "b.bin": binary(example_graph("g"), soc=SM8750)[1]}
     folder = genie(tmp_path / "bundle", parts)
     fit = fit_of(folder, "SM8650")
@@ -398,7 +398,7 @@ def test_parts_for_different_socs_do_not_fit_together(tmp_path: Path) -> None:
 
 
 def archive(path: Path, members: dict[str, bytes], method: int = zipfile.ZIP_DEFLATED) -> Path:
-    """A zip file."""
+    """Write a zip file."""
     with zipfile.ZipFile(path, "w", method) as file:
         for name, data in members.items():
             file.writestr(name, data)
@@ -407,7 +407,7 @@ def archive(path: Path, members: dict[str, bytes], method: int = zipfile.ZIP_DEF
 
 @pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
 def test_an_app_is_looked_into(method: int, tmp_path: Path) -> None:
-    """Members of any kind are found by content, a context once wherever it is."""
+    """Archive members are recognised by content, and each distinct context counts once."""
     model = pte([Method()], [wrapped(BINARY)])
     members = {"AndroidManifest.xml": b"\3\0\x08\0", "assets/a.dat": model, "assets/b.bin": BINARY}
     path = archive(tmp_path / "app.apk", members | {"assets/c.tflite": litert(OTHER)}, method)
@@ -418,7 +418,7 @@ def test_an_app_is_looked_into(method: int, tmp_path: Path) -> None:
 
 
 def test_a_bundle_in_an_archive_keeps_its_order(tmp_path: Path) -> None:
-    """A Genie config is read inside an archive, too, and its claims are checked."""
+    """A Genie config inside an archive sets the load order, and its claims are checked."""
     folder = genie(tmp_path / "b", {"z.bin": BINARY, "a.bin": OTHER}, soc=69)
     members = {f"model/{one.name}": one.read_bytes() for one in sorted(folder.iterdir())}
     found = facts(archive(tmp_path / "b.zip", members))
@@ -427,7 +427,7 @@ def test_a_bundle_in_an_archive_keeps_its_order(tmp_path: Path) -> None:
 
 
 def test_models_that_are_not_compiled_leave_the_answer_open(tmp_path: Path) -> None:
-    """An archive with a part without a bill does not fit."""
+    """An archive with an uncompiled model has no verdict."""
     plain = onnx_model(tmp_path / "plain.onnx")
     path = archive(tmp_path / "a.zip", {"a.bin": BINARY, "m.onnx": plain.read_bytes()})
     fit = fit_of(path)
@@ -436,7 +436,7 @@ def test_models_that_are_not_compiled_leave_the_answer_open(tmp_path: Path) -> N
 
 
 def test_claims_of_a_bundle_are_about_its_own_binaries(tmp_path: Path) -> None:
-    """Two bundles in one archive: a wrong length in one does not describe the other."""
+    """The wrong context length of one bundle in an archive does not affect another bundle."""
     members: dict[str, bytes] = {}
     for name, length in (("a", 128), ("b", 4096)):
         data = binary(kv_graph(name, 1, 128))[1]
@@ -447,7 +447,7 @@ def test_claims_of_a_bundle_are_about_its_own_binaries(tmp_path: Path) -> None:
 
 
 def test_a_damaged_member_leaves_the_others(tmp_path: Path) -> None:
-    """One model that cannot be read is a part without a bill."""
+    """A damaged archive member is a part without a bill; the other members are read."""
     broken = pte([Method()], [wrapped(BINARY)])[:900]
     found = facts(archive(tmp_path / "a.zip", {"a.pte": broken, "b.bin": BINARY}))
     assert len(found.binaries) == 1
@@ -455,7 +455,7 @@ def test_a_damaged_member_leaves_the_others(tmp_path: Path) -> None:
 
 
 def test_a_bomb_is_not_unpacked(tmp_path: Path) -> None:
-    """A member that would grow a thousandfold is a part without a bill."""
+    """A member that would unpack a thousandfold is a part without a bill."""
     bomb = BINARY + bytes(80 << 20)
     found = facts(archive(tmp_path / "a.zip", {"a.bin": BINARY, "bomb.bin": bomb}))
     assert len(found.binaries) == 1
@@ -463,7 +463,7 @@ def test_a_bomb_is_not_unpacked(tmp_path: Path) -> None:
 
 
 def test_many_compressed_members_are_read(tmp_path: Path) -> None:
-    """More members than files may be open at once."""
+    """An archive may have more compressed members than the process may open files."""
     members = {f"m{n}.bin": binary(example_graph(f"g{n}"))[1] for n in range(120)}
     path = archive(tmp_path / "a.zip", members)
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -476,7 +476,7 @@ def test_many_compressed_members_are_read(tmp_path: Path) -> None:
 
 
 def test_duplicates_and_overlaps_are_refused(tmp_path: Path) -> None:
-    """Two readers of such an archive may see different files."""
+    """An archive with duplicate or overlapping members is refused, because readers may disagree."""
     twice = archive(tmp_path / "d.zip", {"a.bin": BINARY, "b.bin": OTHER})
     twice.write_bytes(twice.read_bytes().replace(b"b.bin", b"a.bin"))
     with pytest.raises(LoadError, match="two members"):
@@ -490,13 +490,13 @@ def test_duplicates_and_overlaps_are_refused(tmp_path: Path) -> None:
 
 
 def test_an_archive_without_models_is_refused(tmp_path: Path) -> None:
-    """Logs are for the doctor."""
+    """An archive that holds only logs is refused."""
     with pytest.raises(LoadError, match="no QNN context binary"):
         facts(archive(tmp_path / "a.zip", {"run.log": b"failed\n"}))
 
 
 def test_a_group_of_an_ai_pack_has_its_own_bill(tmp_path: Path) -> None:
-    """A device gets one group; the SoC that is asked for says which."""
+    """Each SoC group of an AI pack has its own bill; the requested SoC selects the group."""
     large = binary(example_graph("g", const=50 << 20), soc=SM8750)[1]
     members = {
         "p/assets/model#group_SM8650/m.tflite": litert(BINARY),
@@ -507,24 +507,24 @@ def test_a_group_of_an_ai_pack_has_its_own_bill(tmp_path: Path) -> None:
     assert stored_bill(path, find_soc("SM8650")).total == own_bill(tmp_path).total
 
 
-# --- Placing --------------------------------------------------------------------------------------
+# --- Placement ------------------------------------------------------------------------------------
 
 
 class Silent:
-    """Listens to nothing."""
+    """A progress listener that ignores everything."""
 
     def __call__(self, progress: object, /) -> None:
-        """Hear it."""
+        """Ignore the progress."""
 
     def say(self, words: str, /) -> None:
-        """Hear it."""
+        """Ignore the message."""
 
     def note(self, words: str, /) -> None:
-        """Hear it."""
+        """Ignore the note."""
 
 
 def test_placing_a_bundle_places_each_context(tmp_path: Path) -> None:
-    """A folder stands for its binaries; a part without a bill keeps the answer open."""
+    """`place` arranges each binary of a folder; a part without a bill leaves the verdict open."""
     folder = genie(tmp_path / "bundle", {"a.bin": BINARY, "b.bin": OTHER})
     result = place_files([folder], PlaceOptions(), Silent())
     assert [Path(one.file).name for one in result.contexts] == ["bundle: a.bin", "bundle: b.bin"]
@@ -534,7 +534,7 @@ def test_placing_a_bundle_places_each_context(tmp_path: Path) -> None:
 
 
 def test_models_that_name_one_binary_are_one_context(tmp_path: Path) -> None:
-    """Two EPContext models of a weight-shared pair count it once, a file named twice twice."""
+    """Two EPContext models that share a binary are one context; the same file twice is two."""
     written(tmp_path, "c.bin", BINARY)
     node = {"embed_mode": 0, "ep_cache_context": b"c.bin"}
     pair = [epcontext(tmp_path / f"{name}.onnx", node) for name in ("prompt", "token")]
@@ -543,7 +543,7 @@ def test_models_that_name_one_binary_are_one_context(tmp_path: Path) -> None:
 
 
 def test_a_genai_folder_is_one_bill(tmp_path: Path) -> None:
-    """Stages that share a binary count it once; a stage on the CPU has no bill."""
+    """Stages of a GenAI folder that share a binary count it once; a CPU stage has no bill."""
     written(tmp_path, "c.bin", BINARY)
     for name in ("prompt", "token"):
         epcontext(tmp_path / f"{name}.onnx", {"embed_mode": 0, "ep_cache_context": b"c.bin"})
@@ -557,7 +557,7 @@ def test_a_genai_folder_is_one_bill(tmp_path: Path) -> None:
 
 
 def test_a_carrier_is_read_while_it_is_open(tmp_path: Path) -> None:
-    """Pieces of a compressed archive exist until the block ends."""
+    """The unpacked pieces of an archive are deleted when the block ends."""
     path = archive(tmp_path / "a.zip", {"a.bin": BINARY})
     with opened(path) as carrier:
         piece = carrier.payloads[0].piece
@@ -566,7 +566,7 @@ def test_a_carrier_is_read_while_it_is_open(tmp_path: Path) -> None:
 
 
 def test_a_page_shows_what_a_file_carries(tmp_path: Path) -> None:
-    """Contexts, claims and parts without a bill, of a bill and of an inspection."""
+    """The page of a bill or an inspection shows contexts, claims and parts without a bill."""
     from qnnmem.report.page.sections import section_of
     from qnnmem.results.schema import encode
     from qnnmem.verbs.inspect import inspect_file
@@ -581,7 +581,7 @@ def test_a_page_shows_what_a_file_carries(tmp_path: Path) -> None:
 
 
 def test_shared_weights_have_room_for_each_graph(tmp_path: Path) -> None:
-    """What the library reserved for three shared contexts lies in the range of their files."""
+    """The bytes that the library reserved for shared contexts lie in the range of the bill."""
     mib, shared = 1 << 20, 16_846_848
     for reserved, graphs in (
         (36_030_208, ((0, 16_384, 21_248, 0, 0), (0, 262_144, 25_600, 0, 0))),

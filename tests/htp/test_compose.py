@@ -1,4 +1,4 @@
-"""DLC files and composed graphs, compiled by the real library itself."""
+"""The real library compiles DLC files and composed graphs."""
 
 from __future__ import annotations
 
@@ -40,21 +40,21 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def worker() -> Iterator[Worker]:
-    """Give one worker for all compiles."""
+    """Return one worker for all compiles."""
     with Worker(warm=True) as one:
         yield one
 
 
 @pytest.fixture
 def backend() -> Iterator[HtpBackend]:
-    """Give a backend, freed with all that is left of it."""
+    """Return a backend and free it, with all its objects, after the test."""
     one = HtpBackend.create()
     yield one
     one.free()
 
 
 def billed(path: Path, worker: Worker, **options: Any) -> dict[str, Any]:
-    """Compile a model and give the numbers of its bill."""
+    """Compile a model and return the numbers of its bill."""
     made = measure(path, SM8650, CompileOptions(**options), worker=worker)
     assert isinstance(made, MeasuredModel)
     found = {part: getattr(made.bill, part) for part in PARTS}
@@ -71,7 +71,7 @@ def billed(path: Path, worker: Worker, **options: Any) -> dict[str, Any]:
 def test_a_dlc_costs_what_its_model_costs(
     name: str, options: dict[str, Any], worker: Worker, tmp_path: Path
 ) -> None:
-    """The bill of a DLC is that of the model behind it through ONNX Runtime, byte for byte."""
+    """The bill of a DLC equals the bill of its source model compiled through ONNX Runtime."""
     source = tmp_path / "model.onnx"
     onnx.save(dlc_examples.MODELS[name](), source)
     found = billed(FILES / f"{name}.dlc", worker, **options)
@@ -80,7 +80,7 @@ def test_a_dlc_costs_what_its_model_costs(
 
 
 def test_a_dlc_becomes_a_binary_with_the_hint(tmp_path: Path) -> None:
-    """Inputs and outputs of a DLC carry the Qmem hint where that is asked for."""
+    """With --io-mem-type, the inputs and outputs of a compiled DLC carry the Qmem hint."""
     target = tmp_path / "out.bin"
     words = ("--backend", "htp", "--soc", "SM8650", "--io-mem-type", "memhandle")
     assert exit_code(run("prepare", FILES / "quantized8.dlc", *words, "-o", target)) == 0
@@ -89,7 +89,7 @@ def test_a_dlc_becomes_a_binary_with_the_hint(tmp_path: Path) -> None:
 
 
 def test_the_generator_takes_a_dlc(tmp_path: Path) -> None:
-    """`--dlc_path` with the model library that the SDK's own generator asks for."""
+    """`context-binary-generator --dlc_path` accepts the model library name that the SDK uses."""
     words = ("--backend", "libQnnHtp.so", "--model", "lib/libQnnModelDlc.so", "--binary_file", "x")
     dlc = ("--dlc_path", FILES / "quantized8.dlc", "--output_dir", tmp_path)
     assert exit_code(run("context-binary-generator", *words, *dlc)) == 0
@@ -104,14 +104,14 @@ def test_the_generator_takes_a_dlc(tmp_path: Path) -> None:
     ],
 )
 def test_what_only_an_onnx_model_can_become_is_refused(given: dict[str, str], said: str) -> None:
-    """A DLC is compiled as it is."""
+    """Options for ONNX models, such as --precision and --dim, are refused for a DLC."""
     words = [word for name, value in given.items() for word in (f"--{name}", value)]
     done = run("footprint", FILES / "quantized8.dlc", "--soc", "SM8650", *words)
     assert said in sentence(done)
 
 
 def test_a_damaged_dlc_is_a_file_that_cannot_be_read(worker: Worker, tmp_path: Path) -> None:
-    """What is wrong is the file, not the model in it."""
+    """A truncated DLC is a LoadError that quotes the vendor's reader."""
     damaged = tmp_path / "damaged.dlc"
     damaged.write_bytes((FILES / "image.dlc").read_bytes()[:3000])
     with pytest.raises(LoadError, match="the vendor's reader"):
@@ -120,8 +120,8 @@ def test_a_damaged_dlc_is_a_file_that_cannot_be_read(worker: Worker, tmp_path: P
 
 @pytest.mark.parametrize("verb", ["footprint", "fit"])
 def test_a_dlc_that_the_reader_gives_up_on_has_one_reason(verb: str) -> None:
-    """The verbs that compile quote the reader as `plan` does."""
-    file = FILES / "recurrent.dlc"  # of a GRU, as ONNX Runtime's provider writes it
+    """`footprint` and `fit` quote the reason of the vendor's reader exactly as `plan` does."""
+    file = FILES / "recurrent.dlc"  # a GRU from ONNX Runtime's provider
     planned = sentence(run("plan", file))
     assert "rejected the file: " in planned
     assert "Attribute 'hidden_size' not present" in planned
@@ -150,7 +150,7 @@ def relu(
 
 
 def test_a_composed_graph_computes(backend: HtpBackend) -> None:
-    """Constants, parameters and quantization arrive: what is positive stays, the rest is 0."""
+    """Constants, parameters and quantization reach the library: Relu keeps positive values only."""
     context = HtpComposedContext.create(backend, soc="SM8650")
     graph = relu(context)
     graph.finalize()
@@ -164,7 +164,7 @@ def test_a_composed_graph_computes(backend: HtpBackend) -> None:
 
 
 def test_several_graphs_share_a_context(backend: HtpBackend) -> None:
-    """Graphs are finalized one after another, each with its own hint, and are all in the binary."""
+    """Graphs of one context are finalized in turn, with separate hints, into one binary."""
     context = HtpComposedContext.create(backend, soc="SM8650", vtcm_mb=2)
     first, second = relu(context, "one"), relu(context, "two", TensorMemType.MEMHANDLE)
     first.finalize()
@@ -179,7 +179,7 @@ def test_several_graphs_share_a_context(backend: HtpBackend) -> None:
 
 
 def test_what_the_library_refuses_has_its_code(backend: HtpBackend) -> None:
-    """The call and the node are named, with the line of the log that decides."""
+    """A refused call raises QnnError with its code, the call, the node and the line of the log."""
     context = HtpComposedContext.create(backend, soc="SM8650")
     graph = context.create_graph("net")
     x = graph.create_tensor("x", DataType.FLOAT_32, (1, 8), TensorType.APP_WRITE)
@@ -192,7 +192,7 @@ def test_what_the_library_refuses_has_its_code(backend: HtpBackend) -> None:
 
 
 def test_a_graph_that_ends_the_library_ends_no_more(backend: HtpBackend) -> None:
-    """A dimension of zero is a crash of the library, told as such; the next graph works."""
+    """A zero dimension crashes the library; the error names the signal and the next graph works."""
     context = HtpComposedContext.create(backend, soc="SM8650")
     graph = context.create_graph("net")
     x = graph.create_tensor("x", DataType.FLOAT_32, (0, 8), TensorType.APP_WRITE)
@@ -204,7 +204,7 @@ def test_a_graph_that_ends_the_library_ends_no_more(backend: HtpBackend) -> None
 
 
 def test_the_page_about_qmem_graphs_runs(tmp_path: Path) -> None:
-    """Its snippets are one program, which prints what the page says."""
+    """The snippets of the Qmem page form one program that prints the output shown on the page."""
     fences = re.findall(r"^```(py|text)\n(.*?)^```$", PAGE.read_text("utf-8"), re.M | re.S)
     program = "".join(text for kind, text in fences if kind == "py")
     wanted = "".join(text for kind, text in fences if kind == "text")

@@ -1,4 +1,4 @@
-"""ONNX models as QNN is given them: composed by ONNX Runtime, heard at the real library."""
+"""ONNX models as ONNX Runtime passes them to QNN: recorded by a library that listens."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ split (float[1, 3, 8, 8] x) => (float[1, 3, 8, 8] y) {
 
 
 def written(text: str, path: Path, **constants: Any) -> Path:
-    """A model in a file."""
+    """Write a model to a file."""
     model = onnx.parser.parse_model(text)
     for name, values in constants.items():
         model.graph.initializer.append(onnx.numpy_helper.from_array(values, name))
@@ -91,7 +91,7 @@ for _one in HEARD["graphs"][0]["tensors"]:
 
 
 def places(value: Any, *way: Any) -> Iterator[tuple[Any, ...]]:
-    """Where values are inside of one."""
+    """Yield the path to each nested value."""
     items = value.items() if isinstance(value, dict) else enumerate(value)
     for key, one in items:
         yield (*way, key)
@@ -100,7 +100,7 @@ def places(value: Any, *way: Any) -> Iterator[tuple[Any, ...]]:
 
 
 def answered(path: Path, reply: Any) -> str:
-    """What becomes of a worker's answer."""
+    """Return the outcome for a worker's reply: nonsense, a sentence or a plan."""
     try:
         heard = decode(packed(reply), ListenReply)
     except ValueError:
@@ -114,7 +114,7 @@ def answered(path: Path, reply: Any) -> str:
 
 
 def test_nonsense_from_elsewhere_is_a_sentence(tmp_path: Path) -> None:
-    """Whichever value of a worker's answer is of another kind, or is missing."""
+    """A worker's reply with a wrong or missing value is refused or planned, without a crash."""
     assert answered(tmp_path, HEARD) == "planned"
     found = set()
     for *way, last in places(HEARD):
@@ -133,7 +133,7 @@ def test_nonsense_from_elsewhere_is_a_sentence(tmp_path: Path) -> None:
 @pytest.mark.htp
 @pytest.mark.skipif(not has_library(), reason="needs the real HTP library")
 def test_a_recurrent_model_is_heard_and_computes_the_same(tmp_path: Path) -> None:
-    """Its DLC cannot be read by the vendor's own reader; what was composed can."""
+    """A composed GRU computes the same results as ONNX Runtime; the vendor rejects its DLC."""
     rng = np.random.default_rng(0)
     shapes = {"w": (1, 12, 3), "r": (1, 12, 4), "b": (1, 24)}
     weights = {name: rng.standard_normal(shape).astype("f4") for name, shape in shapes.items()}
@@ -155,7 +155,7 @@ def test_a_recurrent_model_is_heard_and_computes_the_same(tmp_path: Path) -> Non
 @pytest.mark.htp
 @pytest.mark.skipif(not has_library(), reason="needs the real HTP library")
 def test_both_plans_are_said_with_why_they_differ(tmp_path: Path) -> None:
-    """A node that QNN does not take is named, and splits the model into graphs."""
+    """`plan --as qnn` names each unsupported node and explains how both plans differ."""
     path = written(SPLIT, tmp_path / "split.onnx")
     done = run("plan", str(path), "--as", "qnn")
     assert exit_code(done) == 0, done.exception
@@ -171,7 +171,7 @@ def test_both_plans_are_said_with_why_they_differ(tmp_path: Path) -> None:
 def test_elsewhere_one_sentence_says_where_it_works(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The library that takes part exists for Linux on x86-64."""
+    """On aarch64, `plan --as qnn` exits with 3 and says that Linux on x86-64 is required."""
     monkeypatch.setattr(platform, "machine", lambda: "aarch64")
     monkeypatch.delenv("QNNMEM_HTP_WORKER", raising=False)
     installed.installed_library.cache_clear()
@@ -185,7 +185,7 @@ def test_elsewhere_one_sentence_says_where_it_works(
 
 
 def test_why_plans_differ_is_said_in_the_width_that_is_planned() -> None:
-    """With elements of 8 bits a tensor of 64 floats is 64 bytes, in the notes too."""
+    """The notes on plan differences use the planned element width: 64 elements of 8 bits are 64."""
     x, y, z = (Tensor(name, DType("float32"), (64,)) for name in "xyz")
     short = Model("a", "onnx", {"x": x, "y": y}, (Op("a", "Relu", ("x",), ("y",)),), ("x",), ("y",))
     ops = (Op("a", "Relu", ("x",), ("z",)), Op("t", "Transpose", ("z",), ("y",)))

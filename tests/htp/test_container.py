@@ -1,4 +1,4 @@
-"""The container of a context binary: every size and end, to the byte."""
+"""The container of a context binary: every size and boundary, to the byte."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ HEAD = struct.pack(">IIQ", 2, 3, 1)
 
 
 def opened(data: bytes) -> container.Container:
-    """Take bytes apart."""
+    """Open a container from bytes."""
     return open_container(data, "c.bin")
 
 
 def made(metadata: int, offset: int, blob: int, length: int) -> bytes:
-    """A file of version 2.3 with these numbers in its header."""
+    """Return a file of version 2.3 with these numbers in its header."""
     return (HEAD + struct.pack("<QQQ", metadata, offset, blob)).ljust(length, b"\1")
 
 
 def refused(data: bytes) -> str:
-    """The sentence with which bytes are refused."""
+    """Return the sentence that refuses these bytes."""
     with pytest.raises((Damaged, LoadError)) as caught:
         opened(data)
     return str(caught.value)
 
 
 def test_the_smallest_container_opens() -> None:
-    """Sixteen bytes of metadata, then a blob of three words."""
+    """The smallest container has 16 bytes of metadata and a blob of 24 bytes."""
     found = opened(made(16, 56, 24, 80))
     assert (found.blob_offset, found.blob_bytes, found.file_bytes) == (56, 24, 80)
     assert found.metadata == b"\1" * 16
@@ -66,19 +66,19 @@ def test_the_smallest_container_opens() -> None:
     ],
 )
 def test_each_number_is_checked(data: bytes, words: str) -> None:
-    """A header that lies is refused with what it says."""
+    """A header with an impossible number is refused with that number."""
     assert words in refused(data)
 
 
 def test_eight_bytes_tell_a_context_binary() -> None:
-    """The version is enough, less is not."""
+    """Eight bytes identify a context binary; seven bytes do not."""
     assert is_context_binary(HEAD[:8])
     assert not is_context_binary(HEAD[:7])
     assert not is_context_binary(struct.pack(">II", 2, 1))
 
 
 def test_the_largest_metadata_are_64_mib() -> None:
-    """A change of this number changes SECURITY.md as well."""
+    """The metadata limit is 64 MiB, as SECURITY.md states."""
     assert container.MAX_METADATA == 64 << 20
     container._check_metadata_size(64 << 20)
     container._check_metadata_size(16)
@@ -86,7 +86,7 @@ def test_the_largest_metadata_are_64_mib() -> None:
 
 @pytest.mark.parametrize("version", ["2.2", "2.3"])
 def test_every_cut_is_noticed(version: str) -> None:
-    """A sound file opens; shortened anywhere, or longer by a byte, it does not."""
+    """A container that is truncated anywhere, or one byte too long, is refused."""
     context = example_context(blob_bytes=64) if version == "2.3" else old_context(blob_bytes=64)
     data = pack_context(context)
     assert opened(data).blob_bytes == 64
@@ -96,7 +96,7 @@ def test_every_cut_is_noticed(version: str) -> None:
 
 
 def test_a_range_of_a_file_is_read_from_its_start(tmp_path: Path) -> None:
-    """A binary inside another file is found where it begins, and ends where it ends."""
+    """A binary inside another file is read from its start to its end."""
     file = tmp_path / "c.bin"
     file.write_bytes(b"xyz" + made(16, 56, 24, 80) + b"more")
     with PieceBytes(Piece(file, 3, 80, "c.bin")) as data:
@@ -107,7 +107,7 @@ def test_a_range_of_a_file_is_read_from_its_start(tmp_path: Path) -> None:
 
 
 def test_a_root_table_without_a_blob_is_damaged() -> None:
-    """In format 2.2 the blob is found by the root table alone."""
+    """A 2.2 root table without a blob field is damaged: only that field locates the blob."""
     writer = FlatWriter()
     writer.finish(TableOf({}))
     head = pack_context(old_context())[: container._START_2_2]

@@ -1,4 +1,4 @@
-"""The FlatBuffer walker: what it finds in sound buffers, and that it never leaves any buffer."""
+"""The FlatBuffer reader returns the written values and never reads outside the buffer."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def root_of(root: table) -> Table:
 
 
 def test_absent_fields_have_their_defaults() -> None:
-    """A table without fields answers everything with a default."""
+    """An absent field has its default value."""
     empty = root_of(table({}))
     assert (empty.u8(0, "a"), empty.u32(9, "b", 7), empty.i32(1, "c"), empty.u64(2, "d")) == (
         *(0, 7),
@@ -47,7 +47,7 @@ def test_absent_fields_have_their_defaults() -> None:
 
 
 def test_a_gap_between_slots_is_absent() -> None:
-    """A slot that the field list names with 0 is like one that it does not name."""
+    """A slot whose field list entry is 0 is absent."""
     found = root_of(table({3: inline(b"\x05\0\0\0")}))
     assert (found.u32(1, "gap", 9), found.u32(3, "there")) == (9, 5)
 
@@ -63,7 +63,7 @@ def test_a_gap_between_slots_is_absent() -> None:
 def test_what_is_written_is_found(
     byte: int, signed: int, large: int, real: float, text: str, numbers: list[int]
 ) -> None:
-    """Every kind of field comes back as it was written, also from a table inside a vector."""
+    """Every kind of field reads back as written, also from a table inside a vector."""
     inner = table(
         {
             0: inline(bytes([byte])),
@@ -81,7 +81,7 @@ def test_what_is_written_is_found(
 
 
 def test_text_that_is_no_text_is_escaped() -> None:
-    """Bytes that are not UTF-8 are shown, not dropped."""
+    """Bytes that are not UTF-8 are escaped, not dropped."""
     assert root_of(table({0: octets(b"a\xffb")})).text(0, "name") == "a\\xffb"
 
 
@@ -113,7 +113,7 @@ def test_each_broken_reference_is_named(change: dict[int, int], words: str) -> N
 
 
 def test_limits_are_kept() -> None:
-    """Longer lists and texts than the caller allows are refused with both numbers."""
+    """A list or text beyond the caller's limit is refused."""
     found = root_of(
         table({0: octets(bytes(9)), 1: vector([table({})] * 3), 2: octets(bytes(40), 4)})
     )
@@ -127,18 +127,18 @@ def test_limits_are_kept() -> None:
 
 
 def test_a_text_read_again_and_again_is_refused() -> None:
-    """Offsets that share one large target cannot multiply memory."""
+    """Many offsets to one large text are refused, so they cannot multiply memory."""
     found = root_of(table({0: octets(b"x" * MAX_TEXT)}))
     with pytest.raises(Damaged, match="offsets point to the same data"):
         list(map(found.text, [0] * 100, ["name"] * 100))
 
 
 def test_a_cycle_is_as_deep_as_the_caller_asks() -> None:
-    """A table that points to itself opens like any other."""
+    """A table that refers to itself is damaged, because its offset leaves the buffer."""
     data = bytearray(written(table({0: table({})})))
     position = struct.unpack_from("<I", data)[0]
     struct.pack_into("<H", data, position - struct.unpack_from("<i", data, position)[0] + 4, 4)
-    # FlatBuffers offsets only go forward, so the cycle goes through 2^32.
+    # FlatBuffers offsets only go forward, so the cycle wraps around 2^32.
     struct.pack_into("<I", data, position + 4, (1 << 32) - 4)
     found = FlatBuffer(bytes(data)).root("root")
     with pytest.raises(Damaged, match="outside the metadata"):
@@ -146,7 +146,7 @@ def test_a_cycle_is_as_deep_as_the_caller_asks() -> None:
 
 
 def sentence(action: Callable[[], object]) -> str:
-    """Do something that may find damage, and give what it then says."""
+    """Run an action and return the sentence of the damage it finds; empty if it finds none."""
     try:
         action()
     except Damaged as exc:
@@ -156,7 +156,7 @@ def sentence(action: Callable[[], object]) -> str:
 
 @given(st.binary(max_size=200), st.integers(0, 20))
 def test_noise_never_leads_out_of_the_buffer(data: bytes, slot: int) -> None:
-    """Any bytes end in a value or in Damaged, whatever is asked."""
+    """Random bytes give a value or Damaged, for any field."""
 
     def walk() -> None:
         found = FlatBuffer(data).root("root")
@@ -173,7 +173,7 @@ def test_noise_never_leads_out_of_the_buffer(data: bytes, slot: int) -> None:
 
 @given(st.data())
 def test_a_damaged_buffer_never_leads_out_either(data: st.DataObject) -> None:
-    """Sound buffers with changed words reach further checks than noise, with the same ends."""
+    """A valid buffer with changed words gives a value or Damaged, for any field."""
     changed = bytearray(
         written(table({0: octets(b"name"), 1: vector([table({2: octets(b"inner")})] * 3)}))
     )
@@ -192,11 +192,11 @@ def test_a_damaged_buffer_never_leads_out_either(data: st.DataObject) -> None:
 
 
 def test_reading_has_a_budget_to_the_byte(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Four times the buffer and a megabyte may be handed out; what is charged once more is not."""
+    """The read budget is four times the buffer plus 1 MiB; one byte more is refused."""
     assert (flatbuffer._BUDGET_FACTOR, flatbuffer._BUDGET_BASE) == (4, 1 << 20)
     monkeypatch.setattr(flatbuffer, "_BUDGET_BASE", 0)
     flat = FlatBuffer(bytes(100))
-    flat._charge(400, "x")  # exactly all
+    flat._charge(400, "x")  # exactly the budget
     with pytest.raises(Damaged, match="x is invalid: several offsets point to the same data"):
         flat._charge(1, "x")
     monkeypatch.setattr(flatbuffer, "_BUDGET_BASE", 7)
@@ -207,8 +207,8 @@ def test_reading_has_a_budget_to_the_byte(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_field_list_may_end_where_the_buffer_ends() -> None:
-    """A table before its field list, the last thing there, is sound; a byte less is not."""
-    table = struct.pack("<iI", -8, 7)  # its field list follows it
+    """A field list may follow its table and end with the buffer; a truncated list is refused."""
+    table = struct.pack("<iI", -8, 7)  # its field list follows
     data = struct.pack("<I", 4) + table + struct.pack("<HHH", 6, 8, 4)
     assert FlatBuffer(data).root("").u32(0, "a") == 7
     with pytest.raises(Damaged):
@@ -216,7 +216,7 @@ def test_a_field_list_may_end_where_the_buffer_ends() -> None:
 
 
 def test_small_fields_and_records_are_read_by_their_width() -> None:
-    """A byte that ends its table is inside; a record is all of its numbers; names have paths."""
+    """A byte may end its table, a record must fit its table, and errors give the field path."""
     vtable = struct.pack("<HHHH", 8, 13, 12, 4)
     data = struct.pack("<I", 12) + vtable + struct.pack("<iIIB", 8, 5, 6, 9)
     root = FlatBuffer(data).root("")
@@ -231,7 +231,7 @@ def test_small_fields_and_records_are_read_by_their_width() -> None:
 
 
 def test_the_budget_counts_the_bytes_of_a_list(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Not its entries: forty bytes are charged for ten numbers of four."""
+    """The budget charges bytes, not entries: ten numbers of four bytes cost 40."""
     data = written(table({0: octets(bytes(40), 4)}))
     charged: list[int] = []
     monkeypatch.setattr(FlatBuffer, "_charge", lambda _self, size, _where: charged.append(size))

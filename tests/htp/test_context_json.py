@@ -1,4 +1,4 @@
-"""The nesting of qnn-context-binary-utility, from a context that was read."""
+"""The JSON of a context has the nesting of qnn-context-binary-utility."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ SCHEMA = "qnnmem.inspect-htp/1"
 
 
 def as_values(made: HtpContext) -> Any:
-    """Give what is written of a context."""
+    """Return the JSON values of a context."""
     return json.loads(encode(describe_context(made)))
 
 
 def test_the_paths_that_public_readers_use() -> None:
-    """Graph name, both records and the tensors stand where the vendor's tool has them."""
+    """Graph name, both size records and the tensors have the paths of the vendor's tool."""
     info = as_values(context())["info"]["graphs"][0]["info"]
     assert info["graphName"] == "graph"
     assert info["graphBlobInfo"]["info"]["spillFillBufferSize"] == 65_536
@@ -37,7 +37,7 @@ def test_the_paths_that_public_readers_use() -> None:
 
 
 def test_the_memory_type_is_shown_for_each_tensor() -> None:
-    """Whether an input was prepared for a memory handle can be read from the JSON."""
+    """The JSON shows for each tensor whether it was prepared for a memory handle."""
     inputs = (tensor("a", 1, mem_type=TensorMemType.MEMHANDLE), tensor("b", 2))
     info = as_values(context(graph(inputs=inputs)))
     shown = [t["info"]["memType"] for t in info["info"]["graphs"][0]["info"]["graphInputs"]]
@@ -46,21 +46,21 @@ def test_the_memory_type_is_shown_for_each_tensor() -> None:
 
 
 def test_files_of_old_sdks_have_no_records() -> None:
-    """What the file does not say is left out."""
+    """Fields that an old file does not state are absent from the JSON."""
     info = as_values(old_context())["info"]
     assert "socModel" not in info
     assert "graphBlobInfo" not in info["graphs"][0]["info"]
 
 
 def test_it_is_json() -> None:
-    """The values survive JSON."""
+    """The description of a context contains only finite JSON values."""
     info = as_values(context())
     assert json.loads(json.dumps(info, allow_nan=False)) == info
 
 
 @pytest.mark.parametrize("made", [context(), old_context(), context(graph(const=None))])
 def test_it_keeps_to_its_schema(made: HtpContext) -> None:
-    """What is written satisfies the schema that is shipped, for files of every age."""
+    """The JSON of a context satisfies the shipped schema, for files of every SDK age."""
     schema = load_schema(SCHEMA)
     jsonschema.Draft202012Validator.check_schema(schema)
     jsonschema.Draft202012Validator(schema).validate(as_values(made))

@@ -20,13 +20,13 @@ BINARY: bytes = pack_context(CONTEXT)
 
 
 def test_an_embedded_context_is_found(tmp_path: Path) -> None:
-    """The binary inside the model is read in place."""
+    """A binary embedded in a model is read in place."""
     path = model(tmp_path / "m.onnx", {"embed_mode": 1, "ep_cache_context": BINARY})
     assert read_context(path) == CONTEXT
 
 
 def test_a_context_beside_the_model_is_found(tmp_path: Path) -> None:
-    """The file that the node names is read, relative to the model."""
+    """The file that an EPContext node names is read relative to the model."""
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "c.bin").write_bytes(BINARY)
     path = model(tmp_path / "m.onnx", {"embed_mode": 0, "ep_cache_context": b"sub/c.bin"})
@@ -34,14 +34,14 @@ def test_a_context_beside_the_model_is_found(tmp_path: Path) -> None:
 
 
 def test_nodes_that_refer_to_another_are_skipped(tmp_path: Path) -> None:
-    """Only a main node holds a context."""
+    """A node with main_context 0 is skipped, because only a main node holds a context."""
     main: dict[str, Any] = {"embed_mode": 1, "main_context": 1, "ep_cache_context": BINARY}
     other: dict[str, Any] = {"main_context": 0, "ep_cache_context": b"elsewhere"}
     assert read_context(model(tmp_path / "m.onnx", other, main)) == CONTEXT
 
 
 def test_several_contexts_are_refused(tmp_path: Path) -> None:
-    """The bill of one context would look like that of the model."""
+    """A model with two context binaries is refused, because neither bill covers the model."""
     node: dict[str, Any] = {"embed_mode": 1, "ep_cache_context": BINARY}
     with pytest.raises(LoadError, match="contains 2 context binaries"):
         read_context(model(tmp_path / "m.onnx", node, node))
@@ -51,14 +51,14 @@ def test_several_contexts_are_refused(tmp_path: Path) -> None:
     "name", [b"../c.bin", b"/etc/passwd", b"C:\\c.bin", b"a/../../c.bin", b"\\\\host\\c", b"a\0b"]
 )
 def test_names_outside_of_the_folder_are_refused(name: bytes, tmp_path: Path) -> None:
-    """A model cannot make us read any file of the machine."""
+    """A model cannot name a file outside its folder or by an absolute path."""
     path = model(tmp_path / "m.onnx", {"embed_mode": 0, "ep_cache_context": name})
     with pytest.raises(LoadError, match=r"outside the model's|absolute path|name a usable file"):
         read_context(path)
 
 
 def test_links_out_of_the_folder_are_refused(tmp_path: Path) -> None:
-    """Nor can a link that came with the model, of the file or of a folder on the way."""
+    """A link from the model's folder to a file or folder outside is refused."""
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "c.bin").write_bytes(BINARY)
     folder = tmp_path / "model"
@@ -76,14 +76,14 @@ def test_links_out_of_the_folder_are_refused(tmp_path: Path) -> None:
 
 
 def test_a_model_that_is_not_compiled_is_told_apart(tmp_path: Path) -> None:
-    """No EPContext node means that a compiler is needed, not that the file is broken."""
+    """A model without an EPContext node raises NotCompiled, not a damage error."""
     with pytest.raises(NotCompiled):
         read_context(model(tmp_path / "m.onnx", {}, op_type="Relu"))
 
 
 @given(st.binary(min_size=1, max_size=300))
 def test_noise_is_refused(data: bytes) -> None:
-    """Any bytes under the name of a model end in a LoadError."""
+    """Random bytes with the suffix of a model raise LoadError."""
     from qnnmem.htp.binary.epcontext import find_context
     from qnnmem.htp.binary.pieces import Piece
 

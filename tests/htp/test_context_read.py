@@ -1,4 +1,4 @@
-"""Context binaries of every version are read back as they were written, or refused."""
+"""Context binaries of every version read back as written, or are refused."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def read(data: bytes) -> HtpContext:
 
 
 def refusal(data: bytes) -> str:
-    """Give the sentence with which a binary is refused."""
+    """Return the sentence that refuses a binary."""
     with pytest.raises(LoadError) as caught:
         read(data)
     assert str(caught.value).startswith("made.bin")
@@ -48,14 +48,14 @@ def refusal(data: bytes) -> str:
 
 
 def answer(data: bytes) -> str:
-    """Give the build id of a context, or the sentence with which it is refused."""
+    """Return the build id of a context, or the sentence that refuses the binary."""
     try:
         return repr(read(data).build_id)
     except LoadError as exc:
         return str(exc)
 
 
-# --- What is read --------------------------------------------------------------------------------
+# --- Accepted files ------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def answer(data: bytes) -> str:
     ids=["today", "graphs", "context-tensors", "short-record", "2.2", "2.2-graphs", "2.3-old"],
 )
 def test_every_version_reads_back(made: HtpContext) -> None:
-    """What the writer was given is what the reader finds, to the last field."""
+    """Every format version reads back each field as written."""
     assert read(pack(made)) == made
 
 
@@ -119,20 +119,20 @@ graphs = st.builds(
 
 @given(st.lists(graphs, min_size=1, max_size=3), st.sampled_from([(2, 2), (2, 3)]))
 def test_any_context_reads_back(made: list[HtpGraph], version: tuple[int, int]) -> None:
-    """Reading is the inverse of writing for graphs and tensors with any numbers."""
+    """Graphs and tensors with any numbers read back as written, in formats 2.2 and 2.3."""
     whole = context(*made, format_version=version)
     assert read(pack(whole)) == whole
 
 
 def test_bytes_of_a_tensor_come_from_its_shape() -> None:
-    """A float tensor has four bytes an element; an unknown type has none."""
+    """A float tensor has four bytes for each element; a tensor of unknown type has zero bytes."""
     plain = tensor("x", 1, data_type=DataType.FLOAT_32)
     unknown = tensor("x", 1, data_type=DataType.UNDEFINED)
     assert (plain.nbytes, unknown.nbytes) == (32_000, 0)
 
 
 def test_types_of_later_sdks_are_undefined() -> None:
-    """A data type without a name here is no reason to refuse the file."""
+    """A file with an unknown data type is accepted, and the type reads as UNDEFINED."""
     data = bytearray(pack(context()))
     at = data.index(struct.pack("<I", DataType.UFIXED_POINT_8), 40)
     struct.pack_into("<I", data, at, 0x0777)
@@ -140,7 +140,7 @@ def test_types_of_later_sdks_are_undefined() -> None:
 
 
 def test_only_the_head_of_a_file_is_read(tmp_path: Path) -> None:
-    """A binary of three gigabytes, most of it a hole, is read like a small one."""
+    """A sparse binary of 3 GiB is read from its head alone."""
     made = context()
     data = bytearray(pack(made))
     blob = 3 << 30
@@ -155,7 +155,7 @@ def test_only_the_head_of_a_file_is_read(tmp_path: Path) -> None:
     assert read_context(path).blob_bytes == blob
 
 
-# --- What is refused -----------------------------------------------------------------------------
+# --- Refused files -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -176,20 +176,20 @@ def test_only_the_head_of_a_file_is_read(tmp_path: Path) -> None:
     ],
 )
 def test_what_is_wrong_is_said(data: bytes, words: str) -> None:
-    """One sentence names the fault and where it is."""
+    """One sentence names the fault and its place."""
     assert words in refusal(data)
 
 
 @pytest.mark.parametrize("value", [0, 15, (64 << 20) + 1, 1 << 31, (1 << 64) - 1])
 def test_impossible_metadata_sizes_are_refused(value: int) -> None:
-    """Sizes of gigabytes are refused before anything of that size is read."""
+    """An impossible metadata size is refused before any byte of the metadata is read."""
     data = bytearray(pack(context()))
     struct.pack_into("<Q", data, 16, value)
     assert "the metadata has" in refusal(bytes(data))
 
 
 def test_versions_of_blob_and_metadata_must_agree() -> None:
-    """A blob of another version than announced belongs to another file."""
+    """A blob whose version differs from the metadata is refused."""
     data = bytearray(pack(context()))
     data[4096] = 9
     assert "the blob has version 9.0.6, but the metadata states 4.0.6" in refusal(bytes(data))
@@ -209,21 +209,21 @@ def test_versions_of_blob_and_metadata_must_agree() -> None:
     ],
 )
 def test_numbers_that_cannot_be_are_refused(made: HtpContext, words: str) -> None:
-    """Sizes, ranks, names and scales have bounds, and the sentence says which was broken."""
+    """Sizes, ranks, names and scales have bounds, and the error names the broken bound."""
     reason = refusal(pack(made))
     assert reason.startswith("the context binary is damaged: ")
     assert words in reason
 
 
 def test_the_place_of_the_damage_is_named() -> None:
-    """The path leads to the tensor that is wrong."""
+    """The error gives the path to the damaged tensor."""
     bad = tensor("bad", 2, dimensions=(1,) * 70)
     made = context(graph("a"), graph("b", inputs=(tensor("x", 1), bad)))
     assert "graphs[1].value.graph.graph.graphInputs[1].dimensions" in refusal(pack(made))
 
 
 def test_the_number_of_tensors_is_bounded() -> None:
-    """A list of more tensors than any model has is refused by its length."""
+    """A list of more than 100,000 tensors is refused by its length."""
     table = TableOf
     many = VectorOf([table({})] * (MAX_TENSORS + 1))
     size = Inline(struct.pack("<Q", 24))
@@ -233,7 +233,7 @@ def test_the_number_of_tensors_is_bounded() -> None:
 
 
 def test_files_that_are_not_files_are_refused(tmp_path: Path) -> None:
-    """A folder, a missing file and an empty one each get a sentence."""
+    """A folder, a missing file and an empty file each get a sentence of their own."""
     (tmp_path / "empty.bin").touch()
     for name, words in (("", "is a folder"), ("no.bin", "no such file"), ("empty.bin", "is empty")):
         with pytest.raises(LoadError, match=words):
@@ -242,7 +242,7 @@ def test_files_that_are_not_files_are_refused(tmp_path: Path) -> None:
 
 @given(st.data())
 def test_any_change_gives_an_answer_or_a_sentence(data: st.DataObject) -> None:
-    """Overwriting any bytes of the head ends in a context or in a LoadError of one line."""
+    """Overwriting any eight bytes of the head gives a context or a LoadError of one line."""
     whole = bytearray(pack(data.draw(st.sampled_from([context(), old_context()]))))
     at = data.draw(st.integers(0, min(len(whole), 900) - 8))
     whole[at : at + 8] = data.draw(st.binary(min_size=8, max_size=8))

@@ -1,4 +1,4 @@
-"""Context binaries that the real library writes, read without it."""
+"""Context binaries that the real library wrote, read without the library."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ CASES: dict[str, dict[str, str]] = {
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Compile every case once."""
+    """Compile every case once and return the folder of the files."""
     folder = tmp_path_factory.mktemp("contexts")
     command = [sys.executable, "-c", PROGRAM, json.dumps(CASES)]
     done = subprocess.run(
@@ -92,12 +92,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def contexts(folder: Path) -> dict[str, HtpContext]:
-    """Read every case."""
+    """Return the context of every case."""
     return {case: read_context(folder / f"{case}.onnx") for case in CASES}
 
 
 def test_the_target_is_in_the_file(contexts: dict[str, HtpContext]) -> None:
-    """SoC and architecture are those that were asked for."""
+    """The file states the SoC and the architecture that the compile asked for."""
     found = {case: (c.soc_model, c.dsp_arch) for case, c in contexts.items()}
     assert found["plain"] == (57, 75)
     assert found["small"] == (35, 68)
@@ -105,7 +105,7 @@ def test_the_target_is_in_the_file(contexts: dict[str, HtpContext]) -> None:
 
 
 def test_tensors_are_those_of_the_model(contexts: dict[str, HtpContext]) -> None:
-    """Names, shapes, types and quantization come back; QNN's offset is minus the zero point."""
+    """Names, shapes, types and quantization read back; QNN's offset is minus the zero point."""
     graph = contexts["plain"].graphs[0]
     assert [tensor.name for tensor in graph.tensors] == ["x", "y"]
     for tensor in graph.tensors:
@@ -117,7 +117,7 @@ def test_tensors_are_those_of_the_model(contexts: dict[str, HtpContext]) -> None
 
 
 def test_the_memory_type_survives(contexts: dict[str, HtpContext]) -> None:
-    """Inputs and outputs prepared for memory handles say so in the file."""
+    """Inputs and outputs prepared for memory handles have that memory type in the file."""
     kinds = {
         case: {tensor.mem_type for tensor in context.graphs[0].tensors}
         for case, context in contexts.items()
@@ -127,7 +127,7 @@ def test_the_memory_type_survives(contexts: dict[str, HtpContext]) -> None:
 
 
 def test_stored_io_is_rounded_as_the_rule_says(contexts: dict[str, HtpContext]) -> None:
-    """Each tensor takes a multiple of 8,192 bytes."""
+    """The stored IO counts each tensor as a multiple of 8,192 bytes."""
     graph = contexts["plain"].graphs[0]
     assert graph.io == sum(round_up(tensor.nbytes, 8192) for tensor in graph.tensors)
 
@@ -138,7 +138,7 @@ def test_stored_io_is_rounded_as_the_rule_says(contexts: dict[str, HtpContext]) 
 def test_vtcm_is_true_only_when_it_was_set(
     contexts: dict[str, HtpContext], case: str, stored: int, true: int
 ) -> None:
-    """An unset option stores 4 MiB; the bill counts what the SoC has."""
+    """Without a VTCM option the file stores 4 MiB; the bill counts the VTCM of the SoC."""
     bill = bill_of(contexts[case])
     assert bill.vtcm_stored is not None
     assert bill.vtcm is not None
@@ -146,14 +146,14 @@ def test_vtcm_is_true_only_when_it_was_set(
 
 
 def test_an_embedded_context_is_the_same(contexts: dict[str, HtpContext]) -> None:
-    """Inside of the ONNX model stands what would stand beside it."""
+    """A context inside an ONNX model has the same size and bill as a context beside the model."""
     embedded, plain = contexts["embedded"], contexts["plain"]
     assert embedded.file_bytes == plain.file_bytes
     assert bill_of(embedded).total == bill_of(plain).total
 
 
 def test_the_nesting_holds_the_file_s_numbers(contexts: dict[str, HtpContext]) -> None:
-    """The vendor's nesting carries weights and blob version."""
+    """The JSON in the vendor's nesting contains the weights and the blob version."""
     info = to_builtins(describe_context(contexts["plain"]))["info"]
     record = info["graphs"][0]["info"]["graphBlobInfoV2"]["info"]
     assert record["constSize"] == contexts["plain"].graphs[0].const
@@ -163,7 +163,7 @@ def test_the_nesting_holds_the_file_s_numbers(contexts: dict[str, HtpContext]) -
 
 @pytest.mark.parametrize("case", ["plain", "small", "vtcm", "handles"])
 def test_the_vendors_reader_agrees(folder: Path, case: str) -> None:
-    """The library libQnnSystem finds the same values in every field that it knows."""
+    """The vendor's libQnnSystem reads the same values in every field that it knows."""
     binary = folder / f"{case}_qnn.bin"
     mine = to_builtins(read_context(binary))
     for key, theirs in vendor_reading(binary).items():
@@ -180,7 +180,7 @@ def _same(mine: Any, theirs: Any) -> bool:
 
 @pytest.mark.parametrize("case", ["plain", "small", "vtcm"])
 def test_the_loaders_estimate_lies_in_the_range(folder: Path, case: str) -> None:
-    """What is computed from the file alone holds what the real loader reserves."""
+    """The range computed from the file alone contains the loader's estimate."""
     binary = folder / f"{case}_qnn.bin"
     guessed, measured = (
         bill_of(read_context(binary)).process_domain,
@@ -193,7 +193,7 @@ def test_the_loaders_estimate_lies_in_the_range(folder: Path, case: str) -> None
 
 
 def test_a_model_is_compiled_loaded_and_billed(folder: Path) -> None:
-    """For a model even traffic, host memory and the process domain are measured."""
+    """`bill_of_model` measures traffic, host memory and the process domain as well."""
     bill = bill_of_model(folder / "model.onnx", find_soc("SM8650"))
     assert isinstance(bill, Bill)
     assert None not in (
@@ -208,7 +208,7 @@ def test_a_model_is_compiled_loaded_and_billed(folder: Path) -> None:
 
 
 def test_the_command_compiles_a_model(folder: Path) -> None:
-    """`qnnmem footprint model.onnx` prints the bill and nothing of the library's own talk."""
+    """`qnnmem footprint model.onnx` prints the bill without the library's own output."""
     command = [sys.executable, "-m", "qnnmem", "footprint", "model.onnx", "--soc", "SM8650"]
     done = subprocess.run(
         command, cwd=folder, capture_output=True, text=True, check=True, timeout=TIME_LIMIT_S

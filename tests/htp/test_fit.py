@@ -1,4 +1,4 @@
-"""Fit: bytes against limits, nearby settings, and pairs on each side of every real limit."""
+"""Fit: sizes against limits, nearby settings, and models on both sides of each real limit."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ OVER_VTCM = (
 
 
 def context(**graph: Any) -> HtpContext:
-    """Give a context of one graph for SM8650."""
+    """Return a context of one graph for SM8650."""
     example: HtpContext = example_context()
     return replace(example, graphs=(example_graph(**graph),))
 
 
 def failure(line: str, soc: Soc = SM8350, kind: Any = "refused", **options: Any) -> CompileFailure:
-    """Give a compile that ended with a line in the log."""
+    """Return a failed compile whose log has this line."""
     log = parse_log([line])
     return CompileFailure(
         model=Path("model.onnx"),
@@ -77,7 +77,7 @@ def failure(line: str, soc: Soc = SM8350, kind: Any = "refused", **options: Any)
 
 
 def sized(low: int, high: int, limit: int) -> FitCheck:
-    """Give a check of a need between two bounds."""
+    """Return a check of a need between two bounds."""
     bounds = (Sourced(value, Origin.COMPUTED, "test") for value in (low, high))
     return FitCheck.of("pd", SizeRange(*bounds), Sourced(limit, Origin.MEASURED, "test"))
 
@@ -87,13 +87,13 @@ def sized(low: int, high: int, limit: int) -> FitCheck:
     [(5, 10, True, 0), (5, 11, None, -1), (10, 11, None, -1), (11, 12, False, -1)],
 )
 def test_bounds_decide_only_on_one_side(low: int, high: int, fits: object, spare: int) -> None:
-    """A range across the limit cannot be told; missing bytes are those that are sure."""
+    """A need whose range crosses the limit has no verdict; the excess counts the certain bytes."""
     check = sized(low, high, 10)
     assert (check.fits, check.spare) == (fits, spare)
 
 
 def test_a_small_binary_fits() -> None:
-    """Every limit takes part: the tightest is the VTCM that it takes whole, then another."""
+    """Every limit is checked; the tightest is VTCM, which a graph takes whole, then `pd`."""
     fit = fit_bill(bill_of(context(), SM8650), SM8650)
     assert (fit.fits, fit.worst and fit.worst.pool) == (True, "vtcm")
     assert (fit.worst and fit.worst.spare, fit.beside_vtcm and fit.beside_vtcm.pool) == (0, "pd")
@@ -101,7 +101,7 @@ def test_a_small_binary_fits() -> None:
 
 
 def test_a_full_process_domain_is_seen() -> None:
-    """Weights over the budget are missing there, to the byte."""
+    """Weights over the process domain limit do not fit, and the excess is exact."""
     bill = bill_of(context(const=3600 * MIB), SM8650)
     fit = fit_bill(bill, SM8650)
     assert bill.process_domain is not None
@@ -111,7 +111,7 @@ def test_a_full_process_domain_is_seen() -> None:
 
 
 def test_another_soc_with_a_smaller_limit_refuses() -> None:
-    """What SM8650 compiled is too much for one graph on SM8350."""
+    """A graph compiled for SM8650 exceeds the 2 GiB graph limit of SM8350."""
     fit = fit_bill(bill_of(context(const=2100 * MIB), SM8650), SM8350)
     compile_check = fit.checks[0]
     assert compile_check.limit is not None
@@ -119,7 +119,7 @@ def test_another_soc_with_a_smaller_limit_refuses() -> None:
 
 
 def test_vtcm_of_another_soc_may_be_too_small() -> None:
-    """A graph of 8 MiB does not run where there are 4."""
+    """A graph with 8 MiB of VTCM does not fit an SoC with 4 MiB."""
     fit = fit_bill(bill_of(context(), SM8650), SM8350)
     vtcm = next(check for check in fit.checks if check.pool == "vtcm")
     assert (vtcm.fits, vtcm.spare) == (False, -4 * MIB)
@@ -129,7 +129,7 @@ def test_vtcm_of_another_soc_may_be_too_small() -> None:
     ("vtcm", "fits", "word"), [(8, None, "cannot tell for"), (16, False, "does not fit")]
 )
 def test_the_architecture_decides_first(vtcm: int, fits: bool | None, word: str) -> None:
-    """A binary for a later Hexagon than the SoC has must be compiled again, whatever its sizes."""
+    """A binary for a later Hexagon never fits, whatever its sizes; the reason comes first."""
     made = replace(context(vtcm=vtcm * MIB), dsp_arch=79)
     fit = fit_bill(bill_of(made, SM8650), SM8650)
     assert fit.fits is fits
@@ -144,7 +144,7 @@ def test_the_architecture_decides_first(vtcm: int, fits: bool | None, word: str)
 
 @pytest.mark.parametrize("budgets", [{}, {"ram": 1}, {"ram": 1 << 40}])
 def test_parts_add_up_to_the_total(budgets: dict[str, int]) -> None:
-    """What is listed is all there is, VTCM among it, in text and in JSON."""
+    """The listed parts, including VTCM, add up to the total in text and in JSON."""
     given = {pool: Sourced(size, Origin.GIVEN, "test") for pool, size in budgets.items()}
     fit = fit_bill(bill_of(context(), SM8650), SM8650, given)
     assert fit.total is not None
@@ -159,7 +159,7 @@ def test_parts_add_up_to_the_total(budgets: dict[str, int]) -> None:
 
 
 def test_a_limit_has_one_origin_wherever_it_is_shown() -> None:
-    """The bill of a binary and the answer whether it fits show the same lines about limits."""
+    """`footprint` and `fit` show the same table of limits for a binary."""
     bill = bill_of(context(), SM8650)
     fit = fit_bill(bill, SM8650)
     shown = [render_text(fit_result([fit], "a.bin")), render_bill(bill)]
@@ -169,7 +169,7 @@ def test_a_limit_has_one_origin_wherever_it_is_shown() -> None:
 
 
 def test_the_users_own_limit_is_said_to_be_given() -> None:
-    """It is neither reported nor measured."""
+    """A limit from the user has the origin "given"."""
     budgets = {"ram": Sourced(1, Origin.GIVEN, "--budget")}
     text = render_text(fit_result([fit_bill(bill_of(context(), SM8650), SM8650, budgets)], "a.bin"))
     (row,) = (line for line in text.splitlines() if line.startswith("RAM budget"))
@@ -177,13 +177,13 @@ def test_the_users_own_limit_is_said_to_be_given() -> None:
 
 
 def test_the_compiler_is_believed_over_our_sum() -> None:
-    """A binary made for the SoC passed its limit, even if the estimate is a little over."""
+    """A binary made for the SoC passes the compile limit, even if the estimate is slightly over."""
     fit = fit_bill(bill_of(context(const=3584 * MIB), SM8650), SM8650)
     assert fit.checks[0].fits is True
 
 
 def test_a_budget_replaces_or_adds_a_limit() -> None:
-    """The user's limits count like the library's."""
+    """A budget from the user replaces a limit or adds a new one."""
     bill = bill_of(context(), SM8650)
     sizes = {"ram": 1000, "compile": 4000 * MIB}
     budgets = {pool: Sourced(size, Origin.GIVEN, "test") for pool, size in sizes.items()}
@@ -194,20 +194,20 @@ def test_a_budget_replaces_or_adds_a_limit() -> None:
 
 
 def test_an_unknown_pool_is_bad_usage() -> None:
-    """The sentence names those that exist."""
+    """An unknown pool name is a usage error that lists the known names."""
     with pytest.raises(UsageError, match="spill-fill"):
         check_pools(["tcm"])
 
 
 def test_a_file_without_sizes_cannot_be_told() -> None:
-    """Old files do not hold what is needed."""
+    """A file without sizes has no verdict, and the exit code is 3."""
     old: HtpContext = old_context()
     fit = fit_bill(bill_of(old, SM8650), SM8650)
     assert (fit.fits, fit_result((fit,), "").exit_code) == (None, 3)
 
 
 def test_a_refusal_carries_its_own_numbers() -> None:
-    """Need and limit are what the library said."""
+    """A refused compile takes need and limit from the library's log."""
     fit = fit_failure(failure(GRAPH_LIMIT))
     assert fit.worst is not None
     assert (fit.fits, fit.code, fit.worst.pool) == (False, 1002, "compile")
@@ -215,7 +215,7 @@ def test_a_refusal_carries_its_own_numbers() -> None:
 
 
 def test_an_operator_over_vtcm_is_named() -> None:
-    """The need is that of one operator."""
+    """A refusal for VTCM names the operator and its need."""
     fit = fit_failure(failure(OVER_VTCM))
     assert (fit.fits, fit.operator) == (False, "q::*InputSlice")
     assert fit.worst is not None
@@ -224,13 +224,13 @@ def test_an_operator_over_vtcm_is_named() -> None:
 
 @pytest.mark.parametrize(("kind", "code"), [("timeout", 4), ("crashed", 3), ("memory", 3)])
 def test_an_accident_is_no_verdict(kind: str, code: int) -> None:
-    """A compile that did not end does not describe the model, whatever it logged before."""
+    """A compile that timed out, crashed or ran out of memory gives no verdict, whatever the log."""
     fit = fit_failure(failure(GRAPH_LIMIT, kind=kind))
     assert (fit.fits, fit_result((fit,), "").exit_code) == (None, code)
 
 
 def test_no_beats_cannot_tell() -> None:
-    """Over several SoCs the exit code is 1 as soon as one does not fit."""
+    """With several SoCs, one that does not fit makes the exit code 1, above an open verdict."""
     fits = [fit_bill(bill_of(context(const=size), SM8650), SM8650) for size in (0, 3600 * MIB)]
     unknown = structs.replace(fits[0], fits=None)
     assert [
@@ -248,7 +248,7 @@ def test_no_beats_cannot_tell() -> None:
 
 
 def test_nearby_settings_follow_the_cause() -> None:
-    """Over the compile limit: smaller sizes by rule and by half, a SoC with more, fewer bits."""
+    """Over the compile limit, `fit` suggests smaller sizes, a larger SoC and fewer bits."""
     options = CompileOptions(dims={"batch": 3000, "one": 1})
     found = [flag(near.setting) for near in nearby(fit_failure(failure(GRAPH_LIMIT)), options)]
     assert found == [
@@ -257,7 +257,7 @@ def test_nearby_settings_follow_the_cause() -> None:
 
 
 def test_more_vtcm_is_near_when_less_was_asked_for() -> None:
-    """The SoC's own VTCM comes first."""
+    """If the user asked for less VTCM than the SoC has, the first suggestion is all of it."""
     fit = fit_failure(failure(OVER_VTCM))
     found = [flag(near.setting) for near in nearby(fit, CompileOptions(vtcm_mb=2))]
     assert found[0] == "--vtcm-mb 4"
@@ -273,7 +273,7 @@ def test_more_vtcm_is_near_when_less_was_asked_for() -> None:
 def test_less_vtcm_is_near_when_a_budget_is_broken(
     pool: str, need: int, limit: int, sizes: list[str]
 ) -> None:
-    """VTCM is memory, too: what the budget leaves of it is tried first, and no other SoC."""
+    """Over a budget, `fit` suggests the VTCM within the budget, then half, and no other SoC."""
     soc = find_soc("SM8650")
     given = Sourced(limit << 20, Origin.GIVEN, "--budget")
     size = Sourced(need << 20, Origin.COMPUTED, "test")
@@ -290,7 +290,7 @@ def test_less_vtcm_is_near_when_a_budget_is_broken(
 
 
 def test_only_what_was_compiled_is_verified() -> None:
-    """The first settings are tried, the rest is suggested, and what failed is set apart."""
+    """The first settings are compiled and marked verified or tried; others are only suggested."""
     asked = []
 
     def judge(soc: Soc, options: CompileOptions) -> Fit:
@@ -310,7 +310,7 @@ def test_only_what_was_compiled_is_verified() -> None:
 
 @pytest.mark.parametrize(("good", "compiled"), [("2", ["4", "2"]), ("4", ["4"])])
 def test_less_of_what_fits_is_not_compiled(good: str, compiled: list[str]) -> None:
-    """The largest VTCM that a budget leaves is tried first; a smaller one only where that fails."""
+    """The largest VTCM within the budget is compiled first; a smaller one only if that fails."""
     asked = []
 
     def judge(soc: Soc, options: CompileOptions) -> Fit:
@@ -329,7 +329,7 @@ def test_less_of_what_fits_is_not_compiled(good: str, compiled: list[str]) -> No
 
 
 def test_what_was_tried_is_compiled_otherwise_by_a_whole_command() -> None:
-    """For the setting that was tried, and not for the one that was asked for."""
+    """A suggested command contains the tried setting, not the original one."""
     words = ("cannot; ", Setting("partition"), " leaves it to the CPU")
     options = CompileOptions(dims={"batch": 3000})
 
@@ -346,7 +346,7 @@ def test_what_was_tried_is_compiled_otherwise_by_a_whole_command() -> None:
 
 @pytest.mark.parametrize("given", [600.0, 10.0])
 def test_a_compile_that_is_broken_off_says_nothing_against_a_setting(given: float) -> None:
-    """Patience with nearby settings is ours: what takes longer is neither advised nor no use."""
+    """A trial that exceeds its own time limit is neither suggested nor counted as a failure."""
     patience = min(given, 22.0)  # the first compile took a second
 
     def judge(soc: Soc, options: CompileOptions) -> Fit:
@@ -371,7 +371,7 @@ def test_a_compile_that_is_broken_off_says_nothing_against_a_setting(given: floa
 
 
 def test_alike_socs_share_a_compile() -> None:
-    """SoCs with the same arch, VTCM, limit and FP16 get the same answer."""
+    """SoCs with the same architecture, VTCM, limit and FP16 support share one compile."""
     asked = []
 
     def judge(soc: Soc) -> Fit:
@@ -394,13 +394,13 @@ real = [
 
 @pytest.fixture(scope="module")
 def worker() -> Iterator[Worker]:
-    """Give one worker for all compiles."""
+    """Return one worker for all compiles."""
     with Worker(warm=True) as one:
         yield one
 
 
 def sliced(path: Path, rows: int | str, columns: int = 2048) -> Path:
-    """Write a model that takes 8 of rows * columns floats: large IO, and nothing to compute."""
+    """Write a model that slices 8 of rows * columns floats: large IO and no computation."""
     limits = (("s", [0, 0]), ("e", [1, 8]), ("a", [1, 2]))
     graph = helper.make_graph(
         [helper.make_node("Slice", ["x", "s", "e", "a"], ["y"])],
@@ -416,14 +416,14 @@ def sliced(path: Path, rows: int | str, columns: int = 2048) -> Path:
 
 @pytest.mark.parametrize(("rows", "fits", "spare"), [(262_142, True, 0), (262_143, False, -8192)])
 class TestCompileLimit:
-    """One row of 8,192 bytes decides: the constant and the output take one such unit each."""
+    """The limit lies between two models that differ by one row of 8,192 bytes."""
 
     pytestmark = real
 
     def test_the_limit_is_exact(
         self, tmp_path: Path, worker: Worker, rows: int, fits: bool, spare: int
     ) -> None:
-        """Just below compiles in the real library, just above is refused with 1002."""
+        """The smaller model compiles in the real library; the larger one is refused with 1002."""
         path = sliced(tmp_path / "model.onnx", rows)
         fit = judge_model(path, SM8350, CompileOptions(), {}, worker=worker)
         assert (fit.fits, fit.code) == (fits, None if fits else 1002)
@@ -433,12 +433,12 @@ class TestCompileLimit:
 
 @pytest.mark.parametrize(("rows", "fits"), [(444_361, True), (444_362, False)])
 class TestProcessDomain:
-    """One row of 8,192 bytes decides, well below the compile limit."""
+    """The limit lies between two models that differ by one row, well below the compile limit."""
 
     pytestmark = real
 
     def test_the_loader_agrees(self, tmp_path: Path, worker: Worker, rows: int, fits: bool) -> None:
-        """Both compile for SM8650; only the smaller one is admitted."""
+        """Both models compile for SM8650; the loader admits only the smaller one."""
         path = sliced(tmp_path / "model.onnx", rows)
         fit = judge_model(path, SM8650, CompileOptions(), {}, worker=worker)
         assert [check.fits for check in fit.checks] == [True, fits, True]
@@ -447,14 +447,14 @@ class TestProcessDomain:
 
 @pytest.mark.parametrize(("megabytes", "fits"), [(2, True), (64, False)])
 class TestVtcm:
-    """A concatenation whose inputs cannot be cut."""
+    """A concatenation whose inputs cannot be tiled."""
 
     pytestmark = real
 
     def test_an_operator_is_refused(
         self, tmp_path: Path, worker: Worker, megabytes: int, fits: bool
     ) -> None:
-        """It passes while it is small, else the library says what it would need."""
+        """A small concatenation compiles; a large one is refused with the VTCM it would need."""
         shape = [1, megabytes * 32, 8192]
         kind = TensorProto.FLOAT
         graph = helper.make_graph(
@@ -473,7 +473,7 @@ class TestVtcm:
 
 
 def test_a_table_of_socs_says_its_tightest_limit_and_each_reason_once() -> None:
-    """VTCM that is taken whole says nothing; SoCs that differ by name alone share a reason."""
+    """The table shows the tightest limit other than VTCM, and SoCs with one reason share a line."""
 
     def check(pool: str, need: int, limit: int) -> FitCheck:
         size = Sourced(need, Origin.MEASURED, "here")

@@ -1,4 +1,4 @@
-"""Constants that FP16 cannot hold: of the graph that is compiled, not of the file."""
+"""Warnings about constants beyond FP16 concern the compiled graph, not the file."""
 
 from __future__ import annotations
 
@@ -24,17 +24,17 @@ Model = tuple[list[Any], dict[str, Any], float]  # nodes, constants, largest val
 
 
 def full(value: float, *shape: int) -> NDArray[numpy.float32]:
-    """Give a constant of one value."""
+    """Return a constant array of one value."""
     return numpy.full(shape, value, "f4")
 
 
 def branch(name: str, nodes: list[Any], output: str) -> Any:
-    """Give a body of an If."""
+    """Return a body of an If."""
     return helper.make_graph(nodes, name, [], [info(output, F, SHAPE)])
 
 
 def either(condition: str) -> Any:
-    """Give an If, one branch of which multiplies with 1,048,576."""
+    """Return an If with one branch that multiplies by 1,048,576."""
     value = numpy_helper.from_array(numpy.array(1_048_576, "f4"))
     large = [node("Constant", [], ["k"], value=value), node("Mul", ["x", "k"], ["t"])]
     return node(
@@ -50,8 +50,8 @@ NORM = {"g": full(100, 4), "b": full(0, 4), "m": full(0, 4), "v": full(9.79e7, 4
 KERNEL = numpy.random.default_rng(0).standard_normal((4, 4, 3, 3)).astype("f4")
 CONV = node("Conv", ["x", "w"], ["c"], pads=[1] * 4)
 SUM = node("ReduceSum", ["x"], ["s"], keepdims=0)
-# What each model computes on HTP was run by onnxruntime-qnn 2.7.0: right where nothing is said,
-# wrong by far more than FP16 rounds where a warning is given.
+# onnxruntime-qnn 2.7.0 ran each model on HTP: results are right without a warning, and wrong
+# by far more than FP16 rounding with a warning.
 RIGHT: dict[str, Model] = {
     "a variance that is folded into a convolution": (
         [CONV, node("BatchNormalization", ["c", "g", "b", "m", "v"], ["y"])],
@@ -119,13 +119,13 @@ def save(path: Path, model: Model) -> Path:
 
 @pytest.mark.parametrize("name", RIGHT)
 def test_what_is_folded_away_is_not_warned_of(tmp_path: Path, name: str) -> None:
-    """The compiled graph holds no constant beyond FP16."""
+    """A constant that folding removes from the compiled graph gives no warning."""
     assert preflight_warnings(save(tmp_path / "a.onnx", RIGHT[name]), CompileOptions()) == ()
 
 
 @pytest.mark.parametrize("name", WRONG)
 def test_what_the_compiled_graph_holds_is_warned_of(tmp_path: Path, name: str) -> None:
-    """After folding, and in every branch that may run."""
+    """A constant beyond FP16 gives one warning, after folding and in each possible branch."""
     (told,) = preflight_warnings(save(tmp_path / "a.onnx", WRONG[name]), CompileOptions())
     assert told.startswith(
         "1 constant might overflow: HTP computes in FP16, whose largest value is 65,504: "
@@ -133,7 +133,7 @@ def test_what_the_compiled_graph_holds_is_warned_of(tmp_path: Path, name: str) -
 
 
 def test_a_model_that_cannot_be_folded_is_looked_at_as_it_is(tmp_path: Path) -> None:
-    """Free dimensions are no reason to say nothing; the file's own constants are."""
+    """A model with free dimensions cannot be folded; its own constants are checked."""
     path = save(tmp_path / "a.onnx", WRONG["a factor"])
     model = onnx.load(path)
     model.graph.input[0].type.tensor_type.shape.dim[0].dim_param = "batch"
@@ -144,7 +144,7 @@ def test_a_model_that_cannot_be_folded_is_looked_at_as_it_is(tmp_path: Path) -> 
 
 @pytest.fixture(scope="module")
 def library() -> Any:
-    """Give a worker of the real library."""
+    """Return a worker of the real library."""
     from qnnmem.htp.worker import Worker
 
     with Worker(warm=True) as worker:
@@ -157,7 +157,7 @@ def library() -> Any:
 def test_the_real_library_computes_as_the_warning_says(
     tmp_path: Path, library: Any, name: str
 ) -> None:
-    """Right where nothing is said, wrong where a warning is given."""
+    """The real library computes correctly without a warning, and wrongly with one."""
     import onnxruntime
 
     from qnnmem.htp.compile import Compiled, compile_model

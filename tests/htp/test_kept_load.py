@@ -1,4 +1,4 @@
-"""One process domain for one binary, whichever verb is asked and whether it compiled it or not."""
+"""All verbs report the same process domain for a binary, with or without their own compile."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ LINES = (f"Setting context 1 reserved space to {ESTIMATE}", "PD 0 chosen for con
 
 @pytest.fixture
 def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Keep what the loader says in a folder of the test."""
+    """Redirect the cache of loader estimates to a folder of the test."""
     monkeypatch.setattr("qnnmem.htp.measure.cache_folder", lambda: tmp_path / "cache")
     return tmp_path / "cache"
 
 
 @pytest.fixture
 def prepared(tmp_path: Path, cache: Path) -> tuple[Path, MeasuredModel]:
-    """Compile a model to a binary that stays."""
+    """Compile a model and keep the binary."""
     model, binary = tmp_path / "model.onnx", tmp_path / "model.bin"
     model.write_bytes(small_convolution())
     told: Any = ToldWorker(loading((0,), *LINES))
@@ -41,14 +41,14 @@ def prepared(tmp_path: Path, cache: Path) -> tuple[Path, MeasuredModel]:
 
 
 def domain(path: Path) -> SizeRange:
-    """Give the process domain that a binary's bill states."""
+    """Return the process domain in the bill of a binary."""
     found = stored_bill(path).process_domain
     assert found is not None
     return found
 
 
 def test_every_verb_says_what_the_loader_said(prepared: tuple[Path, MeasuredModel]) -> None:
-    """The binary that `prepare` wrote has the same process domain for all who read it."""
+    """`footprint`, `fit` and `place` report the loader's estimate for a prepared binary."""
     binary, made = prepared
     fits = fit_stored(binary, (), {})
     assert fits is not None
@@ -63,7 +63,7 @@ def test_every_verb_says_what_the_loader_said(prepared: tuple[Path, MeasuredMode
 
 
 def test_another_content_is_another_binary(prepared: tuple[Path, MeasuredModel]) -> None:
-    """A file whose head states the same, but not its code, was not loaded."""
+    """A file with the same head but other code does not use the cached estimate."""
     binary, _ = prepared
     content = bytearray(binary.read_bytes())
     content[-1] ^= 1
@@ -72,7 +72,7 @@ def test_another_content_is_another_binary(prepared: tuple[Path, MeasuredModel])
 
 
 def test_another_soc_was_not_asked(prepared: tuple[Path, MeasuredModel]) -> None:
-    """The loader's word is for the SoC that it loaded for."""
+    """A cached estimate applies only to its SoC."""
     pd = stored_bill(prepared[0], find_soc("SM8750")).process_domain
     assert pd is not None
     assert not pd.is_exact
@@ -81,7 +81,7 @@ def test_another_soc_was_not_asked(prepared: tuple[Path, MeasuredModel]) -> None
 def test_a_kept_file_of_another_shape_counts_as_missing(
     prepared: tuple[Path, MeasuredModel], cache: Path
 ) -> None:
-    """Nothing that is read back is trusted."""
+    """A cached estimate with a changed or malformed file is ignored."""
     (kept,) = cache.rglob("*.json")
     kept.write_text(kept.read_text("utf-8").replace(str(ESTIMATE), str(ESTIMATE - 1)))
     assert not domain(prepared[0]).is_exact
@@ -90,7 +90,7 @@ def test_a_kept_file_of_another_shape_counts_as_missing(
 
 
 def test_a_binary_that_was_never_loaded_has_a_range(tmp_path: Path, cache: Path) -> None:
-    """The range holds what the loader would say."""
+    """A binary that was never loaded has a range as its process domain."""
     path = tmp_path / "a.bin"
     path.write_bytes(pack_context(example_context()))
     assert domain(path).low.value < domain(path).high.value

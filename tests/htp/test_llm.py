@@ -1,4 +1,4 @@
-"""Language models: sizes by rule, shards against limits, configs from anywhere."""
+"""Language models: sizes by rule, shards against limits, and configs of any origin."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ CONFIG = {
     "vocab_size": 128256,
     "tie_word_embeddings": True,
 }
-# Bytes of one compiled layer, onnxruntime-qnn 2.7.0, SM8650: weights, and the constant beside them.
+# Bytes of one compiled layer, onnxruntime-qnn 2.7.0, SM8650: weights and the constant.
 COMPILED = [
     ("qwen3-0.6b", 4, 8_069_120),
     ("qwen3-0.6b", 8, 15_933_440),
@@ -66,7 +66,7 @@ COMPILED = [
     ("llama-3.2-1b", 8, 61_210_624),
     ("llama-3.2-1b", 16, 121_651_200),
 ]
-# Inputs and outputs of one layer, and of what a graph has once.
+# Inputs and outputs: bytes of each layer, and bytes that a graph has once.
 COMPILED_IO = [
     ("qwen3-0.6b", 1, 512, 1_064_960, 40_960),
     ("qwen3-0.6b", 128, 2048, 4_194_304, 1_081_344),
@@ -82,12 +82,12 @@ SMALL = {
 
 
 def recipe(bits: int, kv: int = 8) -> LlmRecipe:
-    """A recipe with the same bits everywhere."""
+    """Return a recipe with the same bits everywhere."""
     return LlmRecipe(name="test", bits=bits, kv=kv)
 
 
 def config(folder: Path, **changes: object) -> str:
-    """A config.json, with some fields in other values; None leaves one out."""
+    """Write a config.json with changed fields; None removes a field."""
     values = {key: value for key, value in {**CONFIG, **changes}.items() if value is not None}
     path = folder / "config.json"
     path.write_text(json.dumps(values), "utf-8")
@@ -96,7 +96,7 @@ def config(folder: Path, **changes: object) -> str:
 
 @pytest.mark.parametrize(("name", "bits", "measured"), COMPILED)
 def test_weights_of_a_layer_are_those_of_the_compiler(name: str, bits: int, measured: int) -> None:
-    """Within a tenth of a percent, in 4, 8 and 16 bits."""
+    """The computed weights of a layer match the compiler within 0.1 % for 4, 8 and 16 bits."""
     found = weights(known_models()[name], recipe(bits), LayerSpan(0, 1), LayerRatios())
     assert found == pytest.approx(measured, rel=0.001)
 
@@ -105,7 +105,7 @@ def test_weights_of_a_layer_are_those_of_the_compiler(name: str, bits: int, meas
 def test_inputs_and_outputs_are_exact(
     name: str, ar: int, context: int, each: int, once: int
 ) -> None:
-    """To the byte, of one layer and of what comes once."""
+    """The computed IO of a graph matches the compiler to the byte."""
     model = known_models()[name]
     for layers in (1, 2, 4):
         found = io_bytes(LlmGraph(model, recipe(4), LayerSpan(0, layers), ar, context))
@@ -122,7 +122,7 @@ def test_inputs_and_outputs_are_exact(
 def test_published_parts_are_within_one_percent(
     name: str, split: tuple[int, ...], parts: dict[int, float]
 ) -> None:
-    """Files of Genie bundles, by rule."""
+    """The computed file sizes match published Genie bundles within 1 %."""
     found = qnnmem.llm(name, soc="SM8650", shards=split)
     assert found.fits
     for at, size in parts.items():
@@ -130,7 +130,7 @@ def test_published_parts_are_within_one_percent(
 
 
 def test_the_process_domain_is_never_below_the_loader(tmp_path: Path) -> None:
-    """One layer of Llama 3.2 3B with two graphs: the library's estimate lies in the range."""
+    """The range for one layer of Llama 3.2 3B with two graphs contains the library's estimate."""
     sizes = {"hidden_size": 3072, "num_attention_heads": 24, "head_dim": 128}
     path = config(tmp_path, **sizes, num_hidden_layers=2)
     found = qnnmem.llm(path, soc="SM8650", shards=(1, 1), recipe="genie-w4a16")
@@ -140,17 +140,17 @@ def test_the_process_domain_is_never_below_the_loader(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["llama-3.2-3b", "qwen3-4b", "phi-3.5-mini"])
 def test_the_longest_context_is_exact(name: str) -> None:
-    """It fits with the same shards, and one token more does not."""
+    """The longest context fits with the same shards; one more token does not fit."""
     first = qnnmem.llm(name, soc="SM8650")
     split = tuple(one.layers for one in first.shards if one.layers)
-    split = split if len(split) > 1 else (1,)  # a single number is a count
+    split = split if len(split) > 1 else (1,)  # a single number would be a count
     last = first.longest_context
     assert qnnmem.llm(name, soc="SM8650", context=last, shards=split).fits
     assert not qnnmem.llm(name, soc="SM8650", context=last + 1, shards=split).fits
 
 
 def test_the_fewest_shards_are_the_fewest() -> None:
-    """One shard less does not surely fit."""
+    """With one shard less than proposed, no model is certain to fit."""
     for name in ("llama-3.1-8b", "qwen3-8b", "mistral-7b"):
         found = qnnmem.llm(name, soc="SM8550")
         count = sum(one.layers > 0 for one in found.shards)
@@ -168,7 +168,7 @@ def test_the_fewest_shards_are_the_fewest() -> None:
 def test_shards_hold_every_layer_once(
     name: str, wanted: str, count: int, ar: tuple[int, ...]
 ) -> None:
-    """Embedding and head once, the layers in order; the total is the sum."""
+    """Shards hold each layer once, in order, and the embedding and head once; sizes add up."""
     found = qnnmem.llm(name, soc="SM8750", recipe=wanted, shards=(count,), ar=ar, context=2048)
     layers = [n for one in found.shards for n in range(one.first, one.first + one.layers)]
     assert layers == list(range(found.model.layers))
@@ -183,7 +183,7 @@ def test_shards_hold_every_layer_once(
 
 
 def test_the_kv_cache_grows_by_its_heads() -> None:
-    """Bytes of each token, with 8 and 16 bits."""
+    """The KV cache takes these bytes for each token, and twice as much with 16 bits."""
     for name, size in (("llama-3.2-1b", 16_384), ("llama-3.2-3b", 57_344), ("qwen3-0.6b", 57_344)):
         model = known_models()[name]
         assert kv_per_token(model, recipe(4)) == size
@@ -191,7 +191,7 @@ def test_the_kv_cache_grows_by_its_heads() -> None:
 
 
 def test_a_known_config_is_recognized(tmp_path: Path) -> None:
-    """So that the recipe is that which an exporter states for the model."""
+    """A config that matches a known model gets the recipe that an exporter states for it."""
     model = read_model(config(tmp_path))
     assert model.preset == "llama-3.2-1b"
     assert find_recipe("executorch-16a4w", model).wide_layers == (0, 3)
@@ -199,7 +199,7 @@ def test_a_known_config_is_recognized(tmp_path: Path) -> None:
 
 
 def test_experts_windows_and_encoders_are_said(tmp_path: Path) -> None:
-    """Each in a note; all experts are counted."""
+    """Experts, sliding windows, text decoders and unknown types each get a note."""
     dense = qnnmem.llm(config(tmp_path), soc="SM8650")
     odd = config(
         tmp_path,
@@ -226,14 +226,14 @@ def test_experts_windows_and_encoders_are_said(tmp_path: Path) -> None:
     ],
 )
 def test_what_nobody_tried_does_not_fit(soc: str, settings: dict[str, Any], said: str) -> None:
-    """Sizes that hold are no answer where the SoC is not documented to run the graph."""
+    """A graph has no verdict on an SoC that is not documented to run it, even if sizes fit."""
     found = qnnmem.llm("qwen3-0.6b", soc=soc, **settings)
     assert found.fits is None
     assert found.why.startswith(said)
 
 
 def test_weights_count_for_each_graph_where_sharing_is_not_documented() -> None:
-    """Upper ends alone: the compiler shares them, a device before v73 may not."""
+    """Before v73 the upper bound counts weights for each graph, because sharing is undocumented."""
     old, new = (
         qnnmem.llm("qwen3-0.6b", soc=soc, shards=(2,)).shards[1] for soc in ("SM8450", "SM8550")
     )
@@ -242,7 +242,7 @@ def test_weights_count_for_each_graph_where_sharing_is_not_documented() -> None:
     assert more == round_up(new.weights.value, 2 << 20)
 
 
-# Spill/fill and DDR tensors of compiled graphs, onnxruntime-qnn 2.7.0, that are near the bounds.
+# Spill/fill and DDR tensors of compiled graphs near the bounds (onnxruntime-qnn 2.7.0).
 SPILLED = [
     ("smollm2-135m", 4, 8, "SM8650", 128, 2048, 12, 12_517_376, 13_107_712),
     ("smollm2-135m", 4, 8, "SM8635", 128, 2048, 24, 13_369_344, 13_107_712),
@@ -257,7 +257,7 @@ SPILLED = [
 
 @pytest.mark.parametrize("row", SPILLED, ids=lambda row: f"{row[0]}-{row[3]}-{row[4]}-{row[5]}")
 def test_nothing_that_was_compiled_spills_more(row: tuple[Any, ...]) -> None:
-    """The upper ends hold for small VTCM, long contexts, wide KV caches and many layers."""
+    """The upper bounds hold for small VTCM, long contexts, wide KV caches and many layers."""
     name, bits, kv, soc, ar, context, layers, spill, ddr = row
     vtcm = find_soc(soc).vtcm_bytes
     assert vtcm is not None
@@ -268,7 +268,7 @@ def test_nothing_that_was_compiled_spills_more(row: tuple[Any, ...]) -> None:
 
 
 def test_compiled_layers_are_exact_only_for_their_own_graph() -> None:
-    """Another context, or weights that are shared, and the bound by rule holds again."""
+    """Measured layers are exact for their own graph; other contexts use the bound by rule."""
     seen = LayerRatios(compiled={(128, 2, 2048): MeasuredParts(1, 2, 3)})
     graph = LlmGraph(known_models()["qwen3-0.6b"], recipe(4), LayerSpan(0, 2), 128, 2048)
     assert spill_range(graph, seen) == (3, 3)
@@ -302,7 +302,7 @@ HOSTILE = {
 
 @pytest.mark.parametrize("changes", HOSTILE.values(), ids=HOSTILE)
 def test_a_hostile_config_is_one_sentence(tmp_path: Path, changes: dict[str, object]) -> None:
-    """Huge, negative, missing and contradictory numbers, and layers that are not planned."""
+    """Huge, negative, missing or contradictory numbers give one sentence and exit code 2."""
     with pytest.raises(QnnMemError) as caught:
         qnnmem.llm(config(tmp_path, **changes), soc="SM8650")
     assert caught.value.exit_code == 2
@@ -311,7 +311,7 @@ def test_a_hostile_config_is_one_sentence(tmp_path: Path, changes: dict[str, obj
 
 
 def test_the_largest_config_is_answered_at_once(tmp_path: Path) -> None:
-    """Every number at its bound: it does not fit, and no number of shards is tried in vain."""
+    """A config with every number at its bound does not fit, and the answer comes at once."""
     sizes = {name[0]: _BOUNDS[key] for key, name in _NAMES.items()}
     sizes["num_key_value_heads"] = 1 << 10
     found = qnnmem.llm(config(tmp_path, **sizes), soc="SM8650")
@@ -323,7 +323,7 @@ def test_the_largest_config_is_answered_at_once(tmp_path: Path) -> None:
     [b"", b"{", b"[1]", b"\xff" * 99, b'{"a":' * 100_000, b"0" * (10 << 20), b"GGUF", b"GGUF\3\0"],
 )
 def test_a_damaged_file_is_one_sentence(tmp_path: Path, content: bytes) -> None:
-    """Cut, deep, large or no JSON at all."""
+    """A truncated, deeply nested, large or non-JSON config is refused with one sentence."""
     path = tmp_path / "config.json"
     path.write_bytes(content)
     with pytest.raises(QnnMemError) as caught:
@@ -332,12 +332,12 @@ def test_a_damaged_file_is_one_sentence(tmp_path: Path, content: bytes) -> None:
 
 
 def text(value: str) -> bytes:
-    """A string of GGUF."""
+    """Return a GGUF string."""
     return struct.pack("<Q", len(value)) + value.encode()
 
 
 def gguf(tensors: list[str]) -> bytes:
-    """The header of a small decoder, with a vocabulary of five tokens."""
+    """Return the header of a small decoder with a vocabulary of five tokens."""
     numbers = {
         **{"embedding_length": 2048, "block_count": 16, "feed_forward_length": 8192},
         **{"attention.head_count": 32, "attention.head_count_kv": 8, "context_length": 4096},
@@ -353,7 +353,7 @@ def gguf(tensors: list[str]) -> bytes:
 
 
 def test_the_header_of_a_gguf_file_is_enough(tmp_path: Path) -> None:
-    """Sizes from the header, the vocabulary from its tokens, tied where no output is listed."""
+    """A GGUF header gives the sizes; without an output tensor the embedding is tied."""
     path = tmp_path / "model.gguf"
     path.write_bytes(gguf(["token_embd.weight"]))
     model = read_model(str(path))
@@ -364,7 +364,7 @@ def test_the_header_of_a_gguf_file_is_enough(tmp_path: Path) -> None:
 
 
 def test_heads_of_each_layer_are_not_taken_for_their_number(tmp_path: Path) -> None:
-    """An array in a GGUF header is no size."""
+    """An array of head counts in a GGUF header is refused, because only one number is supported."""
     path = tmp_path / "model.gguf"
     heads = text("llama.attention.head_count")
     one, many = struct.pack("<II", 4, 32), struct.pack("<IIQII", 9, 4, 2, 32, 32)
@@ -375,7 +375,7 @@ def test_heads_of_each_layer_are_not_taken_for_their_number(tmp_path: Path) -> N
 
 @given(st.integers(0, 400), st.integers(0, 255))
 def test_a_damaged_gguf_header_never_escapes(at: int, value: int) -> None:
-    """One byte is another: a model or a sentence."""
+    """A GGUF header with one changed byte gives a model or a QnnMemError."""
     import tempfile
 
     data = bytearray(gguf(["token_embd.weight"]))
@@ -388,7 +388,7 @@ def test_a_damaged_gguf_header_never_escapes(at: int, value: int) -> None:
 
 
 def test_a_result_survives_json() -> None:
-    """Written and read, it is the same."""
+    """A result written as JSON reads back equal."""
     from qnnmem.results.read import read_result
     from qnnmem.results.schema import encode
 
@@ -400,7 +400,7 @@ def test_a_result_survives_json() -> None:
 
 @pytest.mark.parametrize("wanted", ["w4a16", "executorch-16a4w", "w8a16"])
 def test_written_layers_have_the_inputs_that_are_counted(tmp_path: Path, wanted: str) -> None:
-    """A valid model whose tensors add up to what the rule says of its inputs and outputs."""
+    """The written layers are a valid model whose IO adds up to the computed IO."""
     import onnx
 
     model = read_model(config(tmp_path, **SMALL))
@@ -419,7 +419,7 @@ def test_written_layers_have_the_inputs_that_are_counted(tmp_path: Path, wanted:
 @pytest.mark.htp
 @pytest.mark.skipif(not has_library(), reason="the QNN library is not installed")
 def test_compiled_layers_agree_with_more_of_them(tmp_path: Path) -> None:
-    """Four layers are what one and two lead to expect: IO exactly, file and weights nearly."""
+    """Four compiled layers match the prediction from one and two layers."""
     options = LlmOptions(
         soc="SM8650",
         context=256,
@@ -437,14 +437,14 @@ def test_compiled_layers_agree_with_more_of_them(tmp_path: Path) -> None:
 
 
 def test_layers_of_floats_are_not_compiled(tmp_path: Path) -> None:
-    """Refused in a sentence, before anything is compiled."""
+    """Compiling layers of a float recipe is refused before any compile."""
     options = LlmOptions(soc="SM8650", recipe="fp16", compile=True)
     with pytest.raises(UsageError, match="planned by rule"):
         plan_model(config(tmp_path), options, VerbCall(Mock()))
 
 
 def test_a_page_shows_lanes_domains_and_contexts() -> None:
-    """The verdict first, a bar for each shard and domain, a curve of computed contexts."""
+    """The page shows the verdict, a bar for each shard and domain, and a curve of contexts."""
     options = LlmOptions(soc="SM8650", shards=(9, 9, 9, 5), vary=("context=1024..8192",))
     found = plan_model("llama-3.1-8b", options, VerbCall(Mock()))
     body = str(llm_section(found).body)
@@ -459,7 +459,7 @@ def test_a_page_shows_lanes_domains_and_contexts() -> None:
 def exported(
     layers: int, *, shared: int, heads: int = 2, head_dim: int = 64, vocab: int = 0
 ) -> bytes:
-    """A context binary of two graphs of a small model, with a KV cache of each layer."""
+    """Return a context binary of two graphs of a small model, with a KV cache for each layer."""
     caches = [
         example_tensor(f"l{n}.past_{what}", 2 * n + at, dimensions=(1, heads, head_dim, 56))
         for n in range(layers)
@@ -477,7 +477,7 @@ def exported(
 
 
 def test_exported_files_are_compared(tmp_path: Path) -> None:
-    """Layers by their KV caches; weights that are not shared and caches of each graph are named."""
+    """An exported file is matched by its KV caches; unshared weights and caches are findings."""
     model = config(tmp_path, **SMALL)
     (tmp_path / "part.bin").write_bytes(exported(3, shared=0))
     options = LlmOptions(
@@ -493,7 +493,7 @@ def test_exported_files_are_compared(tmp_path: Path) -> None:
 
 
 def test_a_bundle_with_a_config_is_the_model_itself(tmp_path: Path) -> None:
-    """Its binaries follow each other, and one too many is matched with nothing."""
+    """The binaries of a bundle take consecutive layers; a surplus binary matches no layer."""
     config(tmp_path, **SMALL)
     names = ["part_1.bin", "part_2.bin", "part_3.bin"]
     for name, layers in zip(names, (1, 3, 2), strict=True):
@@ -508,7 +508,7 @@ def test_a_bundle_with_a_config_is_the_model_itself(tmp_path: Path) -> None:
 
 
 def bundle(folder: Path, **contents: bytes) -> Path:
-    """A Genie bundle of binaries without the config of the model."""
+    """Write a Genie bundle of binaries without the model's config."""
     for name, content in contents.items():
         (folder / f"{name}.bin").write_bytes(content)
     binary = {"model": {"type": "binary", "binary": {"ctx-bins": [f"{n}.bin" for n in contents]}}}
@@ -518,7 +518,7 @@ def bundle(folder: Path, **contents: bytes) -> Path:
 
 
 def test_exported_files_alone_are_recognized(tmp_path: Path) -> None:
-    """By layers, KV caches and vocabulary; others are refused in a sentence."""
+    """A bundle without a config is recognised by layers, KV caches and vocabulary, or refused."""
     qwen = {"shared": 2_000_000, "heads": 8, "head_dim": 128}
     whole = bundle(tmp_path, a=exported(14, **qwen), b=exported(14, **qwen, vocab=151936))
     found = plan_model(
@@ -534,7 +534,7 @@ def test_exported_files_alone_are_recognized(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [b"", b"\0\0\0\2\0\0\0\3", b"nothing"])
 def test_a_damaged_file_beside_the_model_is_one_sentence(tmp_path: Path, content: bytes) -> None:
-    """It is read before anything is shown."""
+    """A damaged file given with --beside is refused before any output."""
     path = tmp_path / "part.bin"
     path.write_bytes(content)
     options = LlmOptions(soc="SM8650", beside=str(path))

@@ -1,4 +1,4 @@
-"""Compile, load, bill: one way, whoever asks, with a worker that is told what to answer."""
+"""All verbs share one path to compile, load and bill, here with a scripted worker."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ FULL = (
 
 
 def worker(*lines: str, codes: tuple[int, ...] = (0,), crash: str = "") -> Any:
-    """Give a worker that compiles everything and logs these lines when it loads."""
+    """Return a worker that compiles every model and logs these lines on load."""
     answer = loading(codes, *lines)
 
     def crashing(verb: str, options: Mapping[str, Any], limit: int | None) -> RequestOutcome:
@@ -53,24 +53,24 @@ def model(tmp_path: Path) -> Path:
 
 
 def measured(model: Path, told: Any, **options: Any) -> MeasuredModel:
-    """Measure something that compiles."""
+    """Measure a model that compiles."""
     made = measure(model, SM8650, worker=told, **options)
     assert isinstance(made, MeasuredModel)
     return made
 
 
 def judged(model: Path, told: Any) -> Fit:
-    """Judge a model as `fit` does."""
+    """Return the verdict of `fit` for a model."""
     return judge_model(model, SM8650, CompileOptions(), {}, worker=told)
 
 
 def swept(model: Path, told: Any) -> SweepOutcome:
-    """Compile a model as `sweep` does."""
+    """Return the result of `sweep` for a model."""
     return compile_task(told, model, SM8650.name, CompileOptions(), {})
 
 
 def test_the_loaders_estimate_is_in_the_bill(model: Path) -> None:
-    """The process domain is exact, and the costs of the compile come with it."""
+    """The loader's estimate is the exact process domain, with the time and RAM of the compile."""
     made = measured(model, worker(*FITS))
     assert made.bill.process_domain is not None
     assert (made.bill.process_domain.low.value, made.bill.process_domain.high.value) == (
@@ -83,7 +83,7 @@ def test_the_loaders_estimate_is_in_the_bill(model: Path) -> None:
 
 
 def test_the_binary_is_kept_where_it_is_wanted(model: Path, tmp_path: Path) -> None:
-    """What was loaded and billed is the file that was asked for."""
+    """The requested output file is the binary that was loaded and billed."""
     told, output = worker(*FITS), tmp_path / "out.bin"
     made = measured(model, told, output=output)
     assert [verb for verb, _, _ in told.asked] == ["compile", "load"]
@@ -92,21 +92,21 @@ def test_the_binary_is_kept_where_it_is_wanted(model: Path, tmp_path: Path) -> N
 
 
 def test_weights_are_named_on_request(model: Path) -> None:
-    """The model is read once more for them, so it has to be asked for."""
+    """The bill names the largest weights only on request, because naming reads the model again."""
     assert measured(model, worker(*FITS)).bill.largest_weights == ()
     named = measured(model, worker(*FITS), name_weights=True).bill.largest_weights
     assert [(item.name, item.bytes) for item in named][:1] == [("w", 1024)]
 
 
 def test_a_model_that_only_the_compiler_reads_has_no_weights(tmp_path: Path) -> None:
-    """The bill that was paid for does not depend on our own loader."""
+    """A model that only the compiler can read has a bill without named weights."""
     path = tmp_path / "strange.onnx"
     path.write_bytes(small_convolution().replace(b"Conv", b"Cunv"))
     assert measured(path, worker(*FITS), name_weights=True).bill.largest_weights == ()
 
 
 def test_every_load_has_one_time_limit(model: Path, tmp_path: Path) -> None:
-    """Whoever loads waits as long, less what the compile took."""
+    """Every load has the same time limit, less the time of the compile."""
     told = worker(*FITS)
     measured(model, told)
     load_binaries(told, [tmp_path / "a.bin"], 57)
@@ -125,10 +125,10 @@ def test_every_load_has_one_time_limit(model: Path, tmp_path: Path) -> None:
     ids=["crash", "code", "silence"],
 )
 class TestNoEstimate:
-    """The loader does not describe the process domain."""
+    """The loader gives no estimate of the process domain."""
 
     def test_the_bill_stays_and_says_so(self, model: Path, told: Any, why: str) -> None:
-        """Its process domain is the range of the file, and a trap says why."""
+        """The bill has the range of the file, and a trap gives the reason."""
         made = measured(model, told)
         assert made.bill.process_domain == bill_of(made.compiled.context, SM8650).process_domain
         assert why in made.no_estimate
@@ -136,19 +136,19 @@ class TestNoEstimate:
         assert (trap.id, why in str(trap.sentence)) == ("not-loaded", True)
 
     def test_fit_cannot_tell(self, model: Path, told: Any, why: str) -> None:
-        """Bounds that leave room do not make it fit."""
+        """Without an estimate `fit` cannot tell, even if the bounds are below the limit."""
         fit = judged(model, told)
         assert (fit.fits, why in str(fit.why)) == (None, True)
 
     def test_sweep_tries_again(self, model: Path, told: Any, why: str) -> None:
-        """The row is marked, keeps its numbers and is not kept on disk."""
+        """A sweep row without an estimate keeps its numbers, is marked failed and is not cached."""
         result = swept(model, told)
         assert (result.state, result.is_final, why in str(result.reason)) == ("failed", False, True)
         assert result.ram is not None
 
 
 def test_fit_and_sweep_agree(model: Path) -> None:
-    """The same need, the same verdict, the same reason."""
+    """`fit` and `sweep` report the same need, verdict and reason."""
     for lines, state in ((FITS, "fits"), (FULL, "over")):
         fit, result = judged(model, worker(*lines)), swept(model, worker(*lines))
         assert (fit.fits, result.state) == (state == "fits", state)
@@ -159,7 +159,7 @@ def test_fit_and_sweep_agree(model: Path) -> None:
 
 
 def test_a_sure_no_needs_no_estimate(model: Path) -> None:
-    """A lower bound over the limit decides, whatever happened to the loader."""
+    """A lower bound over the limit decides "does not fit", even if the load failed."""
     graph = example_graph(const=3600 << 20)
     context = replace(example_context(), graphs=(graph,))
     answer = loading((1002,))
@@ -169,7 +169,7 @@ def test_a_sure_no_needs_no_estimate(model: Path) -> None:
 
 
 def test_a_refused_model_is_a_failure_for_everybody(model: Path) -> None:
-    """Nothing is loaded; need and limit are the library's."""
+    """A model that the compiler refuses is never loaded; need and limit come from the log."""
     line = "requires estimated allocation of 3674152 KB, limit is 3670016 KB"
     told: Any = ToldWorker(lambda *_all: refused(line))
     assert isinstance(measure(model, SM8650, worker=told), CompileFailure)
@@ -178,7 +178,7 @@ def test_a_refused_model_is_a_failure_for_everybody(model: Path) -> None:
 
 
 def test_the_qmem_table_has_the_same_bill(model: Path) -> None:
-    """What is left of the process domain follows from the loader's own estimate."""
+    """The Qmem table subtracts the loader's estimate from the process domain."""
     told = worker(*FITS)
     found = qmem_of_file(model, SM8650, CompileOptions(), worker=told, progress=no_progress)
     assert isinstance(found, QmemTable)
@@ -188,7 +188,7 @@ def test_the_qmem_table_has_the_same_bill(model: Path) -> None:
 
 
 def test_a_model_without_a_bill_names_its_tensors(model: Path) -> None:
-    """Sizes follow the loader's table of element types."""
+    """`model_io` lists tensors of an uncompiled model with sizes by element type."""
     found = {item.name: (item.kind, item.bytes) for item in model_io(model, CompileOptions())}
     assert found["x"] == ("input", 8192)
     assert found["w"] == ("weights", 1024)

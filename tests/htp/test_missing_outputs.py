@@ -1,4 +1,4 @@
-"""Outputs of a model that are not in its compiled context: said first, by every verb."""
+"""Every verb first reports outputs of a model that its compiled context lacks."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ node, info = helper.make_node, helper.make_tensor_value_info
 
 
 def twelve_outputs(path: Path) -> Path:
-    """Write a model of which half of the outputs are constants, which ONNX Runtime folds."""
+    """Write a model with twelve outputs, six of which ONNX Runtime folds to constants."""
     shape = [1, 4, 8, 8]
     nodes = [node("Relu", ["x"], ["a"])]
     nodes += [node("Add", ["a", f"k{n}"], [f"y{n}"]) for n in range(6)]
@@ -52,7 +52,7 @@ def twelve_outputs(path: Path) -> Path:
 
 
 def epcontext(path: Path, binary: str) -> onnx.ModelProto:
-    """Give what ONNX Runtime writes for the model above: folded outputs are constants."""
+    """Return the EPContext model that ONNX Runtime writes; folded outputs are constants."""
     made = onnx.load(path).graph
     names = [item.name for item in made.output]
     graph = onnx.GraphProto(name="context", output=made.output, input=made.input)
@@ -65,10 +65,10 @@ def epcontext(path: Path, binary: str) -> onnx.ModelProto:
 
 
 class HalfWorker(ToldWorker):
-    """Compiles half of the outputs."""
+    """A worker that compiles half of the outputs."""
 
     def ask(self, request: AnyRequest, **other: Any) -> RequestOutcome:
-        """Answer, then put the model of a part in the place of the whole."""
+        """Answer the request and replace the EPContext model with one of half the outputs."""
         outcome = super().ask(request, **other)
         if isinstance(request, CompileRequest):
             half = epcontext(request.model, f"{request.output.stem}.bin")
@@ -77,7 +77,7 @@ class HalfWorker(ToldWorker):
 
 
 def worker() -> Any:
-    """Give a worker that loads what it compiled."""
+    """Return a worker that loads the compiled binary."""
     return HalfWorker(loading((0,), *LINES))
 
 
@@ -91,7 +91,7 @@ SAID = "not the whole model: 6 of 12 outputs are not in the context binary: 'c0'
 
 
 def test_footprint_and_prepare_say_it_first(model: Path, tmp_path: Path) -> None:
-    """With the names and what gives them; the JSON lists all."""
+    """`footprint` and `prepare` first name the missing outputs; the JSON lists all of them."""
     made = measure(model, SM8650, worker=worker())
     assert isinstance(made, MeasuredModel)
     text = report.render_text(made.bill, compiled=True)
@@ -110,7 +110,7 @@ def test_footprint_and_prepare_say_it_first(model: Path, tmp_path: Path) -> None
 
 
 def test_fit_and_sweep_never_say_that_it_fits(model: Path) -> None:
-    """What is known is the size of a part: whether the whole fits cannot be told."""
+    """With missing outputs `fit` cannot tell and `sweep` marks the row refused."""
     fit = judge_model(model, SM8650, CompileOptions(), {}, worker=worker())
     assert (fit.fits, fit_result((fit,), "").exit_code) == (None, 3)
     assert str(fit.why).startswith(SAID)
@@ -119,7 +119,7 @@ def test_fit_and_sweep_never_say_that_it_fits(model: Path) -> None:
 
 
 def test_a_whole_model_is_not_doubted(model: Path) -> None:
-    """A context with every output has its bill as before."""
+    """A context with every output has no warning about missing outputs."""
     told: Any = ToldWorker(loading((0,), *LINES))
     made = measure(model, SM8650, worker=told)
     assert isinstance(made, MeasuredModel)
@@ -127,7 +127,7 @@ def test_a_whole_model_is_not_doubted(model: Path) -> None:
 
 
 def test_every_kind_of_missing_output_has_its_reason() -> None:
-    """A constant, an input, a node on the CPU, another binary; a second graph is in ours."""
+    """A missing output is a constant, an input, a CPU node or in another binary."""
     model = onnx.ModelProto()
     graph = model.graph
     graph.node.append(node("EPContext", ["x"], ["a"], ep_cache_context="m.bin", main_context=1))
@@ -149,7 +149,7 @@ def test_every_kind_of_missing_output_has_its_reason() -> None:
 
 
 def test_one_output_of_many_is_said_in_the_singular() -> None:
-    """The sentence names at most six outputs and counts the rest."""
+    """The sentence uses the singular for one output and names at most six outputs."""
     one = missing_words((MissingOutput("y"),), 2)
     assert one == "not the whole model: 1 of 2 outputs is not in the context binary: 'y'"
     many = missing_words(tuple(MissingOutput(str(n)) for n in range(8)), 9)
@@ -159,7 +159,7 @@ def test_one_output_of_many_is_said_in_the_singular() -> None:
 @pytest.mark.htp
 @pytest.mark.skipif(not has_library(), reason="the QNN library is not installed")
 def test_the_real_library_takes_half_and_the_verbs_say_so(model: Path, tmp_path: Path) -> None:
-    """Six outputs are folded to constants; exit code 3, and `fit` does not say that it fits."""
+    """Six outputs fold to constants in the real library, and each verb exits with 3."""
     shown = run("footprint", str(model), "--soc=SM8650")
     assert (shown.return_value, shown.stdout.startswith(SAID)) == (3, True)
     judged = run("fit", str(model), "--soc=SM8650")

@@ -1,4 +1,4 @@
-"""Partitioned models: a cure is tried before it is named, and what is written has run."""
+"""Partitioned models: a suggested partition is tried first, and a written one has run."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ SAME = RequestOutcome("done", CompareReply([CpuDifference("y", 0.001, 1.0)]))
 
 @pytest.fixture
 def model(tmp_path: Path) -> Path:
-    """Write a model of one node that QNN takes and one that it does not."""
+    """Write a model with a supported and an unsupported node."""
     nodes = [
         helper.make_node("Relu", ["x"], ["r"], "fine"),
         helper.make_node("Acosh", ["r"], ["y"], "arc"),
@@ -51,7 +51,7 @@ def model(tmp_path: Path) -> Path:
 
 
 def told(partitioned: RequestOutcome | None = None, ran: RequestOutcome = SAME) -> Any:
-    """Give a worker that refuses a node, and answers so to a partition and to its run."""
+    """Return a worker that refuses a node and gives these outcomes for a partition and its run."""
 
     def answer(verb: str, options: Mapping[str, Any], _limit: int | None) -> RequestOutcome:
         if verb == "compare":
@@ -66,21 +66,21 @@ def told(partitioned: RequestOutcome | None = None, ran: RequestOutcome = SAME) 
 
 
 def why(model: Path, worker: Any, **more: Any) -> str:
-    """Give the sentence of a refusal."""
+    """Return the sentence of a refusal."""
     made = compile_model(model, SM8650, worker=worker, **more)
     assert isinstance(made, CompileFailure)
     return with_flags(made.why)
 
 
 def test_a_cure_that_was_not_tried_says_so(model: Path) -> None:
-    """Nothing is promised of a partition that nobody compiled."""
+    """Without a trial the sentence says that --partition was not tried."""
     worker = told()
     assert why(model, worker).endswith("; --partition might compile the rest (not tried)")
     assert all(options["strict"] for _verb, options, _limit in worker.asked)
 
 
 def test_a_cure_is_compiled_and_run_before_it_is_named(model: Path) -> None:
-    """Both within a minute, however long the answer itself may take."""
+    """A trial compiles the partition and compares its outputs, each within 60 seconds."""
     worker = told()
     sentence = why(model, worker, try_cures=True)
     assert sentence.endswith(
@@ -115,21 +115,21 @@ def test_a_cure_is_compiled_and_run_before_it_is_named(model: Path) -> None:
     ],
 )
 def test_a_cure_that_fails_is_not_named(model: Path, answer: Any, words: str) -> None:
-    """The reason why it fails is said instead."""
+    """If the trial fails, the sentence gives the reason and does not suggest --partition."""
     sentence = why(model, told(**answer), try_cures=True)
     assert words in sentence
     assert "--partition" not in sentence
 
 
 def test_a_cure_that_takes_too_long_is_said_as_such(model: Path) -> None:
-    """That is neither yes nor no."""
+    """A trial that times out leaves open whether --partition would help."""
     late = RequestOutcome("timeout", sentence="not finished within 60 s")
     sentence = why(model, told(late), try_cures=True)
     assert "--partition might compile the rest; a trial ended with: not finished" in sentence
 
 
 def test_the_reason_of_a_partition_without_nodes_is_shown(model: Path) -> None:
-    """ONNX Runtime says it in an error of its log alone."""
+    """The reason for an empty partition comes from an error in ONNX Runtime's log."""
     empty = RequestOutcome("done", CompileReply([], None, [], 0), log=(read_line(NOT_FUSED),))
     made = compile_model(model, SM8650, CompileOptions(partition=True), worker=told(empty))
     assert isinstance(made, CompileFailure)
@@ -138,7 +138,7 @@ def test_the_reason_of_a_partition_without_nodes_is_shown(model: Path) -> None:
 
 
 def prepare(model: Path, output: Path, worker: Any) -> int:
-    """Prepare a partitioned model."""
+    """Prepare a partitioned model and return the exit code."""
     options = PreparationOptions(soc="SM8650", partition=True, output=str(output))
     return show_htp((str(model),), options, Output(), worker)
 
@@ -146,7 +146,7 @@ def prepare(model: Path, output: Path, worker: Any) -> int:
 def test_a_partition_is_written_with_its_epcontext_model(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Without being asked: nodes of the CPU are in no context binary."""
+    """A partition is always written with its EPContext model, because CPU nodes are only there."""
     output = tmp_path / "out.bin"
     assert prepare(model, output, told()) == 0
     assert epcontext_path(output).exists()
@@ -156,7 +156,7 @@ def test_a_partition_is_written_with_its_epcontext_model(
 def test_a_partition_that_does_not_run_is_not_written(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Neither the binary nor the model beside it."""
+    """A partition that fails to run writes neither the binary nor the EPContext model."""
     output = tmp_path / "out.bin"
     broken = RequestOutcome("refused", sentence="sizes differ", stage="run")
     assert prepare(model, output, told(ran=broken)) == 1
@@ -176,7 +176,7 @@ def test_a_partition_that_does_not_run_is_not_written(
 def test_what_was_not_compared_is_not_called_verified(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], ran: RequestOutcome
 ) -> None:
-    """It is written all the same: nothing speaks against it."""
+    """A partition that could not be compared with the CPU is written and called not verified."""
     output = tmp_path / "out.bin"
     assert prepare(model, output, told(ran=ran)) == 0
     shown = capsys.readouterr().out
@@ -185,7 +185,7 @@ def test_what_was_not_compared_is_not_called_verified(
 
 
 def test_the_output_that_differs_most_decides() -> None:
-    """By its own size, and outputs without a number do not count."""
+    """The output with the largest relative difference decides; empty outputs do not count."""
     rows = (("a", 0.1, 100.0), ("b", 0.05, 1.0), ("empty", 0.0, 0.0))
     found = worst_output([CpuDifference(*row) for row in rows])
     assert (found.difference, found.verified) == (0.05, False)

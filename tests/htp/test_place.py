@@ -1,4 +1,4 @@
-"""Placement: first-fit, the best order, sure and unsure sizes, and the real library's admission."""
+"""Placement: first-fit, the best order, exact and uncertain sizes, and the real library."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ sizes = st.lists(st.integers(1, 10), min_size=0, max_size=6)
 
 
 def contexts(*bounds: int | tuple[int, int], spill: int = 0) -> list[Resident]:
-    """Give contexts of these sizes, each exact or between two bounds."""
+    """Return contexts of these sizes, each exact or between two bounds."""
     found = []
     for number, bound in enumerate(bounds):
         low, high = bound if isinstance(bound, tuple) else (bound, bound)
@@ -50,13 +50,13 @@ def contexts(*bounds: int | tuple[int, int], spill: int = 0) -> list[Resident]:
 
 
 def fewest(given_sizes: Sequence[int], budget: int) -> int:
-    """Count the domains of the best of all orders, the slow way."""
+    """Return the fewest domains over all orders, by brute force."""
     orders = itertools.permutations(range(len(given_sizes)))
     return min(len(place(given_sizes, budget, order).domains) for order in orders)
 
 
 def test_a_context_goes_to_the_first_domain_with_room() -> None:
-    """A small one that comes late fills a gap of an early domain."""
+    """First-fit puts a small late context into the gap of an early domain."""
     placed = place([6, 6, 4, 3], 10)
     assert [domain.contexts for domain in placed.domains] == [(0, 2), (1, 3)]
     assert [domain.left for domain in placed.domains] == [0, 1]
@@ -64,7 +64,7 @@ def test_a_context_goes_to_the_first_domain_with_room() -> None:
 
 @given(sizes)
 def test_the_best_order_needs_the_fewest_domains(found: list[int]) -> None:
-    """It is as good as the best of all orders, and it is an order of all contexts."""
+    """The best order contains each context once and needs as few domains as brute force finds."""
     best = best_order(found, 10)
     assert len(best.domains) == fewest(found, 10)
     assert sorted(best.order) == list(range(len(found)))
@@ -72,7 +72,7 @@ def test_the_best_order_needs_the_fewest_domains(found: list[int]) -> None:
 
 @given(st.lists(st.integers(1, 12), max_size=20))
 def test_no_domain_is_overfull_and_nobody_is_lost(found: list[int]) -> None:
-    """Everybody is in one domain or is larger than any."""
+    """Each context is in one domain within the budget, or is larger than the budget."""
     for placed in (place(found, 10), best_order(found, 10)):
         assert all(domain.used <= 10 for domain in placed.domains)
         members = [member for domain in placed.domains for member in domain.contexts]
@@ -81,42 +81,42 @@ def test_no_domain_is_overfull_and_nobody_is_lost(found: list[int]) -> None:
 
 
 def test_a_better_order_is_found() -> None:
-    """Three domains as given, two when the large ones come first."""
+    """Four contexts need three domains in the given order and two with the largest first."""
     answer = plan_residency(contexts(4, 4, 6, 6), BUDGET)
     assert (len(answer.given.domains), len(answer.best.domains)) == (3, 2)
     assert (answer.fits, answer.best_is_exact) == (True, True)
 
 
 def test_many_contexts_are_not_called_exact() -> None:
-    """Over a dozen the largest-first rule is used, and the answer says so."""
+    """Above twelve contexts the order is largest-first, and the result is not marked exact."""
     assert not plan_residency(contexts(*[1] * (EXACT_UP_TO + 1)), BUDGET).best_is_exact
 
 
 def test_five_domains_are_too_many() -> None:
-    """A process has four."""
+    """Four full domains fit; five do not, because a process has four."""
     assert plan_residency(contexts(9, 9, 9, 9), BUDGET).fits is True
     assert plan_residency(contexts(9, 9, 9, 9, 9), BUDGET).fits is False
 
 
 def test_a_context_larger_than_a_domain_never_fits() -> None:
-    """However few there are."""
+    """A context larger than a domain never fits, even alone."""
     answer = plan_residency(contexts(11), BUDGET)
     assert (answer.fits, answer.given.too_large) == (False, (0,))
 
 
 def test_bounds_that_give_different_answers_cannot_be_told() -> None:
-    """The same places for lower and upper bounds are needed for a verdict."""
+    """Bounds give a verdict only if the lower and upper sizes have the same placement."""
     assert plan_residency(contexts((4, 5), (4, 5)), BUDGET).fits is True
     assert plan_residency(contexts((4, 6), (4, 6)), BUDGET).fits is None
 
 
 def test_sharing_saves_all_but_the_largest_spill_buffer() -> None:
-    """Within each domain."""
+    """Shared spill buffers save all but the largest buffer of each domain."""
     assert plan_residency(contexts(3, 3, 3, 9, spill=2), BUDGET).spill_fill_saving == 4
 
 
 def test_one_domain_lets_later_smaller_contexts_in() -> None:
-    """As the x86 library does: a refused context takes no room, one in doubt may take some."""
+    """A refused context takes no room; after an uncertain one, later answers are uncertain."""
     needs = [one.need for one in contexts(6, 6, 4)]
     assert one_domain(needs, 10) == (True, False, True)
     unsure = [one.need for one in contexts((3, 4), (6, 7), 2, 1)]
@@ -124,26 +124,26 @@ def test_one_domain_lets_later_smaller_contexts_in() -> None:
 
 
 def test_the_log_replaces_bounds() -> None:
-    """Estimates of the library are exact."""
+    """The library's estimates replace the bounds of the contexts."""
     found = [PdEstimate(1, 5, (), True)]
     assert exact(contexts((4, 6)), found)[0].need.is_exact
 
 
 def test_a_library_that_lies_is_seen() -> None:
-    """A context that should be refused and is admitted disagrees."""
+    """A context that the library admits against the prediction is marked as a disagreement."""
     found = [PdEstimate(1, 6, (), True), PdEstimate(2, 6, (), True)]
     checked = compare(contexts(6, 6), 10, found, [0, 0])
     assert [one.agrees for one in checked] == [True, False]
 
 
 def test_a_library_that_died_early_cannot_be_compared() -> None:
-    """One sentence says why."""
+    """If the library dies before all answers, the comparison fails with the reason."""
     with pytest.raises(CannotTell, match="ended by SIGSEGV"):
         compare(contexts(6, 6), 10, [PdEstimate(1, 6, (), True)], [], "ended by SIGSEGV")
 
 
 def test_a_library_that_died_after_all_answers_is_believed() -> None:
-    """The log tells who was admitted, even if no code came back."""
+    """The log states which contexts were admitted, even if the library returned no code."""
     checked = compare(contexts(11), 10, [PdEstimate(1, 11, (), False)], [])
     assert [(one.admitted, one.code, one.agrees) for one in checked] == [(False, None, True)]
 
@@ -151,7 +151,7 @@ def test_a_library_that_died_after_all_answers_is_believed() -> None:
 @pytest.mark.htp
 @pytest.mark.skipif(not has_library(), reason=f"the HTP library is not here; {INSTALL}")
 def test_the_real_library_admits_as_predicted(tmp_path: Path) -> None:
-    """Contexts on both sides of the budget: exactly those predicted are refused with 1002."""
+    """On both sides of the budget, the real library refuses exactly the predicted contexts."""
     binaries: dict[int, Path] = {}
     with Worker(warm=True) as worker:
         for mib in (860, 872, 1700, 1741):
@@ -177,7 +177,7 @@ def test_the_real_library_admits_as_predicted(tmp_path: Path) -> None:
 
 
 def test_contexts_that_x86_cannot_keep_have_their_estimates() -> None:
-    """With shared weights the library says what it needs, and holds nothing."""
+    """If x86 cannot hold contexts with shared weights, their estimates still count."""
     given = contexts((3, 6), (3, 6))
     found = estimated(given, 20, [PdEstimate(1, 5), PdEstimate(1, 9)])
     assert [one.admitted for one in found] == [None, None]

@@ -1,4 +1,4 @@
-"""What a file tells before a compile, and what a machine lacks for one: no library is needed."""
+"""Preflight: warnings from the file before a compile, and missing parts of the host."""
 
 from __future__ import annotations
 
@@ -40,13 +40,13 @@ def save(path: Path, nodes: list[Any], shapes: tuple[Any, Any], **weights: Any) 
         ("Flatten", [1, 8, 2], [16], "declared with 1 dimensions (16), but 'n' (Flatten) gives 2"),
         ("Relu", [1, 8], [1, 8], ""),
         ("Relu", ["b", 8], ["b", 8], ""),
-        ("Squeeze", [1, 8], [8], ""),  # the sizes decide, which are not looked at
+        ("Squeeze", [1, 8], [8], ""),  # the sizes decide, and preflight compares ranks only
     ],
 )
 def test_a_wrong_declared_rank_is_told(
     tmp_path: Path, operator: str, given: list[Any], declared: list[Any], warned: str
 ) -> None:
-    """A compile takes it as it is; both numbers are said."""
+    """A declared output rank that differs from the operator's rank gives a warning with both."""
     path = save(tmp_path / "a.onnx", [node(operator, ["x"], ["y"], "n")], (given, declared))
     assert "; ".join(preflight_warnings(path, CompileOptions())).endswith(warned)
     assert bool(preflight_warnings(path, CompileOptions())) == bool(warned)
@@ -63,7 +63,7 @@ def test_a_wrong_declared_rank_is_told(
 def test_axes_that_a_constant_states_are_counted(
     tmp_path: Path, operator: str, axes: list[int] | None, kept: int | None, rank: int
 ) -> None:
-    """The right rank is not warned of, any other is."""
+    """Constant axes and keepdims decide the rank; only another declared rank gives a warning."""
     weights = {} if axes is None else {"axes": numpy.array(axes)}
     reduces = node(operator, ["x", *weights], ["y"], "n")
     if kept is not None:
@@ -75,7 +75,7 @@ def test_axes_that_a_constant_states_are_counted(
 
 
 def scaled(path: Path, factor: Any, *, beside: bool = False) -> Path:
-    """Write a product with a constant, which may lie in a file of its own."""
+    """Write a product with a constant; with `beside`, the constant is in a separate file."""
     shape = [1, 4]
     save(path, [node("Mul", ["x", "k"], ["y"])], (shape, shape), k=factor)
     if beside:
@@ -87,7 +87,7 @@ def scaled(path: Path, factor: Any, *, beside: bool = False) -> Path:
 @pytest.mark.parametrize("beside", [False, True])
 @pytest.mark.parametrize("kind", ["f4", "f8"])
 def test_constants_beyond_fp16_are_told(tmp_path: Path, kind: str, beside: bool) -> None:
-    """How many, of how many, up to what; wherever they lie; only where FP16 is what is computed."""
+    """A constant beyond FP16 gives a warning with its count and maximum, except with INT8."""
     factor = numpy.array([1, 65504, 65600, -1e6], kind)
     path = scaled(tmp_path / "a.onnx", factor, beside=beside)
     (told,) = preflight_warnings(path, CompileOptions())
@@ -99,14 +99,14 @@ def test_constants_beyond_fp16_are_told(tmp_path: Path, kind: str, beside: bool)
 
 
 def test_infinite_and_small_constants_are_meant(tmp_path: Path) -> None:
-    """A mask of minus infinity is not out of range, nor is what FP16 can hold."""
+    """Minus infinity, as in a mask, and values within FP16 give no warning."""
     factor = numpy.array([-numpy.inf, 65504, 0, 1e-3], "f4")
     assert preflight_warnings(scaled(tmp_path / "a.onnx", factor), CompileOptions()) == ()
 
 
 @pytest.mark.parametrize(("steps", "layout"), [(400, 0), (400, 1), ("time", 0), (20, 0)])
 def test_a_long_recurrence_is_told(tmp_path: Path, steps: int | str, layout: int) -> None:
-    """By its steps, also where an option gives them."""
+    """A recurrence of 400 steps gives a warning, also if an option fixes the steps; 20 do not."""
     units, batch = 4, 1
     size = [batch, steps, 3] if layout else [steps, batch, 3]
     path = save(
@@ -124,7 +124,7 @@ def test_a_long_recurrence_is_told(tmp_path: Path, steps: int | str, layout: int
 
 @pytest.mark.parametrize("inside", [False, True])
 def test_steps_that_the_file_does_not_state_are_told(tmp_path: Path, inside: bool) -> None:
-    """Shape inference finds them, in the graph and in the branches of an If."""
+    """Shape inference finds the steps of a recurrence, in the graph and in branches of an If."""
     units = 4
     gru = node("GRU", ["t", "w", "r"], ["g"], "memory", hidden_size=units)
     nodes = [node("Transpose", ["x"], ["t"], perm=[1, 0, 2])]
@@ -153,7 +153,7 @@ def test_steps_that_the_file_does_not_state_are_told(tmp_path: Path, inside: boo
 
 
 def test_an_unreadable_file_is_not_warned_of(tmp_path: Path) -> None:
-    """What is wrong with it comes from the compile."""
+    """An unreadable file gives no warning, because the compile reports the fault."""
     path = tmp_path / "a.onnx"
     path.write_bytes(b"no model")
     assert preflight_warnings(path, CompileOptions()) == ()
@@ -179,12 +179,12 @@ LIST = " <E> Unsupported nodes in QNN EP: { name: deep, type: Relu }{ name: , ty
 
 
 def log(text: str) -> tuple[LogLine, ...]:
-    """Give lines as a tap keeps them."""
+    """Parse lines as the log tap does."""
     return tuple(map(read_line, text.splitlines()))
 
 
 def test_each_node_has_the_line_that_decides_it() -> None:
-    """Not the one that says again that it was refused, nor that of another node."""
+    """Each refused node gets its decisive line, not a repeated refusal or another node's line."""
     found = {(one.name, one.operator): one.line for one in refused_nodes(log(LOG))}
     assert found == {
         ("deep", "Relu"): "[4294967295] has incorrect Rank 6.",
@@ -195,7 +195,7 @@ def test_each_node_has_the_line_that_decides_it() -> None:
 
 
 def test_the_first_list_of_nodes_counts() -> None:
-    """What stands behind it depends on when the process was stopped."""
+    """Only the first list of nodes counts, because the rest depends on when the process stopped."""
     after = LOG.replace("deep", "deep_token_1").replace("silent", "later")
     found = refused_nodes(log(LOG + LIST + "\n" + after))
     assert [(one.name, one.index) for one in found] == [("deep", 1), ("", 2)]
@@ -215,16 +215,16 @@ def test_the_first_list_of_nodes_counts() -> None:
     ],
 )
 def test_what_the_machine_lacks_is_said(said: str, words: str) -> None:
-    """With the package that has it, where that is known."""
+    """A missing library or symbol is named, with the package that contains it if known."""
     line = read_line(f"[E:onnxruntime:, q.cc:1 F] QNN SetupBackend failed {said}")
     with pytest.raises(NoCompiler) as caught:
         check_started(RequestOutcome("refused", sentence="all on the CPU", log=(line,)))
     assert words in str(caught.value)
-    check_started(RequestOutcome("memory", log=(line,)))  # which is another reason
+    check_started(RequestOutcome("memory", log=(line,)))  # another cause
 
 
 def test_the_table_of_socs_counts_ids_and_names() -> None:
-    """Several names share an id; whether floats compile was measured for each id."""
+    """`socs` counts names and ids; FP16 support is measured for each id."""
     assert run("socs").output.startswith("82 SoC names with HTP, 69 ids\n")
     assert "fp16           yes (measured: " in run("socs", "SM8350").output
     assert "fp16           no (measured: " in run("socs", "SM7350").output

@@ -39,7 +39,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def worker() -> Iterator[Worker]:
-    """Give one worker for all compiles."""
+    """Return one worker for all compiles."""
     with Worker(warm=True) as one:
         yield one
 
@@ -77,21 +77,21 @@ def single(folder: Path, operator: str, shape: list[int], **attributes: Any) -> 
 
 
 def made(path: Path, worker: Worker, soc: Any = SM8650, **options: Any) -> Compiled:
-    """Compile something that must succeed."""
+    """Compile a model and fail if the compile fails."""
     result = compile_model(path, soc, CompileOptions(**options), worker=worker)
     assert isinstance(result, Compiled), result.sentence
     return result
 
 
 def refused(path: Path, worker: Worker, soc: Any = SM8650, **options: Any) -> CompileFailure:
-    """Compile something that must fail."""
+    """Return the failure of a model that must not compile."""
     result = compile_model(path, soc, CompileOptions(**options), worker=worker)
     assert isinstance(result, CompileFailure)
     return result
 
 
 def test_a_model_becomes_a_binary(worker: Worker, tmp_path: Path) -> None:
-    """The binary is for the SoC, has the model's inputs and outputs and agrees with the log."""
+    """A compiled binary states the SoC, has the model's inputs and outputs and matches the log."""
     done = made(conv(tmp_path), worker)
     (graph,) = done.context.graphs
     assert (done.context.soc_model, done.context.dsp_arch) == (57, 75)
@@ -103,7 +103,7 @@ def test_a_model_becomes_a_binary(worker: Worker, tmp_path: Path) -> None:
 
 
 def test_two_compiles_give_the_same_bytes(worker: Worker, tmp_path: Path) -> None:
-    """Neither the folder nor what the worker did before changes the binary."""
+    """Two compiles give the same bytes, whatever the folder and the worker's history."""
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
     first = made(conv(tmp_path / "a"), worker)
@@ -113,7 +113,7 @@ def test_two_compiles_give_the_same_bytes(worker: Worker, tmp_path: Path) -> Non
 
 
 def test_external_data_does_not_change_the_binary(worker: Worker, tmp_path: Path) -> None:
-    """Weights in a file of their own are found, and the folder is not in the binary."""
+    """Weights in a separate file are compiled in, and the folder does not change the binary."""
     found = []
     for name in ("a", "b"):
         (tmp_path / name).mkdir()
@@ -127,7 +127,7 @@ def test_external_data_does_not_change_the_binary(worker: Worker, tmp_path: Path
 
 
 def test_the_log_level_does_not_change_the_binary(worker: Worker, tmp_path: Path) -> None:
-    """A quieter log still has the traffic, and the bytes are the same."""
+    """A quieter log level keeps the traffic and does not change the binary."""
     path = conv(tmp_path)
     loud, quiet = made(path, worker), made(path, worker, log_level="info")
     assert loud.binary == quiet.binary
@@ -136,7 +136,7 @@ def test_the_log_level_does_not_change_the_binary(worker: Worker, tmp_path: Path
 
 
 def test_the_vendors_reader_agrees_with_ours(worker: Worker, tmp_path: Path) -> None:
-    """Every size that libQnnSystem reads from the binary is the one that we read."""
+    """libQnnSystem and our reader agree on every size of the binary."""
     output = tmp_path / "out.bin"
     done = compile_model(conv(tmp_path), SM8650, output=output, worker=worker)
     assert isinstance(done, Compiled)
@@ -148,7 +148,7 @@ def test_the_vendors_reader_agrees_with_ours(worker: Worker, tmp_path: Path) -> 
 
 
 def test_the_memhandle_hint_survives_in_the_file(worker: Worker, tmp_path: Path) -> None:
-    """Each input and output carries the hint, and no size changes."""
+    """With memhandle each input and output carries the hint, and no size changes."""
     path = conv(tmp_path)
     raw, hinted = made(path, worker), made(path, worker, memhandle=True)
     kinds = [
@@ -161,26 +161,26 @@ def test_the_memhandle_hint_survives_in_the_file(worker: Worker, tmp_path: Path)
 
 
 def test_a_free_dimension_is_fixed(worker: Worker, tmp_path: Path) -> None:
-    """The batch given by name is the batch in the binary."""
+    """--dim fixes a free dimension: the binary has the given batch."""
     done = made(conv(tmp_path, "batch"), worker, dims={"batch": 2})
     assert done.context.graphs[0].inputs[0].dimensions[0] == 2
 
 
 def test_vtcm_and_level_are_stored(worker: Worker, tmp_path: Path) -> None:
-    """What is asked for is in the binary and in the log."""
+    """The requested VTCM and optimisation level are in the binary and in the log."""
     done = made(conv(tmp_path), worker, vtcm_mb=2, opt_level=3)
     (graph,) = done.context.graphs
     assert (graph.vtcm, graph.optimization_level, done.log.vtcm_size) == (2 << 20, 3, 2 << 20)
 
 
 def test_more_vtcm_than_there_is_is_refused(worker: Worker, tmp_path: Path) -> None:
-    """The library would compile it; we say how much the SoC has."""
+    """More VTCM than the SoC has is refused, although the library would compile it."""
     with pytest.raises(UsageError, match="16 MiB of VTCM were requested but SM8650 has 8"):
         compile_model(conv(tmp_path), SM8650, CompileOptions(vtcm_mb=16), worker=worker)
 
 
 def test_nodes_that_qnn_cannot_take_are_named(worker: Worker, tmp_path: Path) -> None:
-    """They are listed by name before anything is compiled."""
+    """Unsupported nodes are named before the compile starts."""
     nodes = [
         helper.make_node("Relu", ["x"], ["r"], "fine"),
         helper.make_node("ReduceSumSquare", ["r"], ["y"], "strange", axes=[1]),
@@ -194,7 +194,7 @@ def test_nodes_that_qnn_cannot_take_are_named(worker: Worker, tmp_path: Path) ->
 
 
 def test_a_partition_leaves_them_to_the_cpu(worker: Worker, tmp_path: Path) -> None:
-    """The rest is compiled and the nodes left out are named."""
+    """With partition, supported nodes are compiled and the others are listed for the CPU."""
     nodes = [
         helper.make_node("Relu", ["x"], ["r"], "fine"),
         helper.make_node("ReduceSumSquare", ["r"], ["y"], "strange", axes=[1]),
@@ -206,7 +206,7 @@ def test_a_partition_leaves_them_to_the_cpu(worker: Worker, tmp_path: Path) -> N
 
 
 def test_a_model_that_qnn_cannot_take_at_all_is_refused(worker: Worker, tmp_path: Path) -> None:
-    """With nothing to compile, a partition is no binary either."""
+    """A partition without any supported node is refused."""
     node = helper.make_node("ReduceSumSquare", ["x"], ["y"], "strange", axes=[1])
     path = save(tmp_path / "odd.onnx", [node], ([1, 16], [1, 1]))
     assert "supports no node" in refused(path, worker, partition=True).sentence
@@ -216,7 +216,7 @@ def test_a_model_that_qnn_cannot_take_at_all_is_refused(worker: Worker, tmp_path
 def test_a_float_model_is_quantized(
     worker: Worker, tmp_path: Path, precision: HtpPrecision
 ) -> None:
-    """Weights of one byte make a smaller binary; random ranges are admitted."""
+    """INT8 and W8A16 make smaller weights, and a note says that ranges come from random data."""
     path = conv(tmp_path)
     done = made(path, worker, precision=precision)
     float_weights = made(path, worker).context.graphs[0].const
@@ -225,7 +225,7 @@ def test_a_float_model_is_quantized(
 
 
 def test_calibration_data_is_used(worker: Worker, tmp_path: Path) -> None:
-    """Ranges come from the samples: other samples, another binary."""
+    """Different calibration samples give a different binary."""
     path, found = conv(tmp_path), []
     for scale in (1.0, 10.0):
         folder = tmp_path / str(scale)
@@ -236,7 +236,7 @@ def test_calibration_data_is_used(worker: Worker, tmp_path: Path) -> None:
 
 
 def test_calibration_data_of_another_shape_is_refused(worker: Worker, tmp_path: Path) -> None:
-    """The sentence names the file and what was expected."""
+    """A sample of the wrong shape is refused with its file name and both shapes."""
     folder = tmp_path / "samples"
     folder.mkdir()
     numpy.save(folder / "a.npy", numpy.zeros((1, 2), "float32"))
@@ -248,7 +248,7 @@ def test_calibration_data_of_another_shape_is_refused(worker: Worker, tmp_path: 
 def test_a_graph_just_below_the_limit_compiles_and_just_above_does_not(
     worker: Worker, tmp_path: Path
 ) -> None:
-    """SM8350 allows 2 GiB: inputs and outputs of exactly that are 8 KiB too many."""
+    """On SM8350 a graph just below 2 GiB compiles; 8,192 bytes more give code 1002."""
     made(single(tmp_path, "Relu", [1, 64, 2048, 2047]), worker, SM8350)
     failure = refused(single(tmp_path, "Relu", [1, 64, 2048, 2048]), worker, SM8350)
     assert failure.refusal is not None
@@ -258,21 +258,21 @@ def test_a_graph_just_below_the_limit_compiles_and_just_above_does_not(
 
 
 def test_an_operator_over_vtcm_is_told_from_the_limit(worker: Worker, tmp_path: Path) -> None:
-    """The same code 1002, another cause."""
+    """An operator over VTCM has the same code 1002 as the graph limit, but its own cause."""
     failure = refused(single(tmp_path, "Softmax", [1, 4_000_000]), worker, vtcm_mb=2)
     assert failure.refusal is not None
     assert (failure.refusal.cause, failure.code) == (Cause.OP_OVER_VTCM, 1002)
 
 
 def test_a_compile_that_takes_too_long_is_ended(worker: Worker, tmp_path: Path) -> None:
-    """A graph that compiles for minutes is ended, and the next compile works."""
+    """A compile over the time limit is stopped, and the next compile works."""
     failure = refused(single(tmp_path, "Neg", [9000, 32768]), worker, SM8350, time_limit_s=1.0)
     assert failure.outcome.kind == "timeout"
     assert made(conv(tmp_path), worker)
 
 
 def test_a_compile_without_memory_is_ended(worker: Worker, tmp_path: Path) -> None:
-    """Too little address space is told from what QNN cannot do, and the next compile works."""
+    """A compile without enough address space is a memory failure, and the next compile works."""
     path = conv(tmp_path)
     failure = refused(path, worker, memory_limit=450 << 20)
     assert failure.outcome.kind == "memory"
@@ -282,7 +282,7 @@ def test_a_compile_without_memory_is_ended(worker: Worker, tmp_path: Path) -> No
 
 
 def test_the_epcontext_model_runs_the_binary(worker: Worker, tmp_path: Path) -> None:
-    """ONNX Runtime finds the binary under its new name, and FP16 results are close."""
+    """ONNX Runtime runs the renamed binary, and FP16 results are within 0.001."""
     output, model = tmp_path / "out.bin", tmp_path / "out_ctx.onnx"
     done = compile_model(single(tmp_path, "Relu", [1, 64]), SM8650, output=output, worker=worker)
     assert isinstance(done, Compiled)
@@ -297,7 +297,7 @@ def test_the_epcontext_model_runs_the_binary(worker: Worker, tmp_path: Path) -> 
 
 
 def test_the_whole_log_can_be_kept(worker: Worker, tmp_path: Path) -> None:
-    """A file gets every byte that the library wrote."""
+    """The log file contains each byte that the library wrote."""
     file = tmp_path / "log.txt"
     done = made(conv(tmp_path), worker, log_file=file)
     assert file.stat().st_size == done.outcome.log_bytes
@@ -326,7 +326,7 @@ def test_real_models_cost_what_was_measured(
     size: int,
     moved: tuple[int, int],
 ) -> None:
-    """Size of the binary and spill and fill are those of onnxruntime-qnn 2.7.0."""
+    """Real models have the binary size and the spill and fill of onnxruntime-qnn 2.7.0."""
     path = MODELS / f"{name}.onnx"
     if not path.is_file():
         pytest.skip(f"{path.name} is not there; python tools/models.py fetches it")

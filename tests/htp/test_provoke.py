@@ -1,4 +1,4 @@
-"""Failures on demand: recipes with a worker that is told what to answer, and the real library."""
+"""Failures on demand: recipes with a scripted worker and with the real library."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ loading: Callable[..., Answer] = loading
 
 
 def told(kind: FailureKind, answer: Answer, soc: Any = SM8650) -> Provoked:
-    """Provoke with a worker that answers so."""
+    """Provoke a failure with a worker that gives this answer."""
     return provoke(kind, soc, worker=cast("Worker", ToldWorker(answer)))
 
 
@@ -54,7 +54,7 @@ def told(kind: FailureKind, answer: Answer, soc: Any = SM8650) -> Provoked:
     ids=["slices", "softmax", "convolution"],
 )
 def test_crafted_models_are_valid_and_small(model: bytes) -> None:
-    """Each model passes the checker of ONNX and has less than 4 KiB."""
+    """Each crafted model passes the ONNX checker and has less than 4 KiB."""
     onnx.checker.check_model(onnx.load_from_string(model), full_check=True)
     assert len(model) < 4096
 
@@ -70,7 +70,7 @@ def test_inputs_have_the_size_that_is_asked_for() -> None:
 
 
 def test_the_graph_limit_is_tried_from_both_sides() -> None:
-    """Inputs of less than the limit compile, inputs of more are refused."""
+    """The recipe tries inputs just below the limit, which compile, and just above, which do not."""
     seen = []
 
     def answer(_verb: str, options: Mapping[str, Any], _limit: int | None) -> RequestOutcome:
@@ -91,7 +91,7 @@ def test_the_graph_limit_is_tried_from_both_sides() -> None:
 
 
 def test_a_library_that_does_not_fail_is_believed() -> None:
-    """Nothing is invented: a compile that goes well is no failure."""
+    """If the library compiles everything, the record says that it did not fail."""
     found = told(FailureKind.OP_OVER_VTCM, lambda _verb, options, _limit: done(options))
     assert (found.record.failed, found.record.as_expected, found.record.code) == (
         False,
@@ -104,14 +104,14 @@ def test_a_library_that_does_not_fail_is_believed() -> None:
 
 
 def test_another_failure_is_not_taken_for_the_one_announced() -> None:
-    """A refusal with the right code and the wrong reason is said to be something else."""
+    """A refusal with the right code but another cause is not the announced failure."""
     found = told(FailureKind.GRAPH_LIMIT, lambda *_all: refused(OVER_VTCM))
     assert (found.record.failed, found.record.as_expected, found.record.code) == (True, False, 1002)
     assert "but not with graph-limit" in report.verdict(found.record)
 
 
 def test_the_softmax_is_longer_than_the_vtcm_of_the_soc() -> None:
-    """Each SoC gets an operator that its own VTCM cannot hold."""
+    """The softmax of the recipe exceeds the VTCM of each SoC."""
     lengths = []
 
     def answer(_verb: str, options: Mapping[str, Any], _limit: int | None) -> RequestOutcome:
@@ -125,7 +125,7 @@ def test_the_softmax_is_longer_than_the_vtcm_of_the_soc() -> None:
 
 
 def test_the_last_context_finds_no_room() -> None:
-    """Code and sentence are those of the context that was refused."""
+    """The record has the code and the sentence of the context that was refused."""
     found = told(FailureKind.PD_FULL, loading([0, 0, 0, 1002], f"{NO_ROOM}estimate 1084256768"))
     assert (found.record.as_expected, found.record.code, found.record.stage) == (True, 1002, "load")
     assert [attempt.outcome for attempt in found.record.attempts] == [
@@ -138,20 +138,20 @@ def test_the_last_context_finds_no_room() -> None:
 
 
 def test_contexts_that_all_load_are_no_failure() -> None:
-    """A domain that takes them all is not full."""
+    """If all contexts load, the record is not a failure."""
     found = told(FailureKind.PD_FULL, loading([0, 0, 0, 0]))
     assert (found.record.failed, found.record.sentence) == (False, "the binary was loaded")
 
 
 def test_what_is_to_be_loaded_has_to_compile() -> None:
-    """Without a binary nothing can be said about loading."""
+    """Without a compiled binary the recipe for a full domain cannot tell."""
     with pytest.raises(CannotTell, match="did not compile"):
         told(FailureKind.PD_FULL, lambda *_all: refused(OVER_LIMIT))
 
 
 @pytest.mark.parametrize("threshold", [300, 655, 1000])
 def test_host_memory_is_recorded_where_it_just_fails(threshold: int) -> None:
-    """The attempt on record is the one with the most memory among those that failed."""
+    """The recorded attempt is the failure with the most memory, within 16 MiB of the threshold."""
 
     def answer(_verb: str, options: Mapping[str, Any], limit: int | None) -> RequestOutcome:
         assert limit is not None
@@ -168,13 +168,13 @@ def test_host_memory_is_recorded_where_it_just_fails(threshold: int) -> None:
 
 
 def test_enough_memory_is_no_failure() -> None:
-    """A compile that works in the least address space ends the search."""
+    """A compile that succeeds in the smallest address space ends the search without a failure."""
     found = told(FailureKind.HOST_MEMORY, lambda _verb, options, _limit: done(options))
     assert (found.record.failed, len(found.record.attempts)) == (False, 1)
 
 
 def test_damaged_binaries_differ_from_the_good_one() -> None:
-    """A good binary is loaded first, and the last one lacks its last byte."""
+    """The recipe loads a good binary first; the last damaged binary lacks one byte."""
     sizes: list[int] = []
 
     def answer(verb: str, options: Mapping[str, Any], limit: int | None) -> RequestOutcome:
@@ -188,7 +188,7 @@ def test_damaged_binaries_differ_from_the_good_one() -> None:
 
 
 def test_a_crash_while_loading_is_a_failure_without_code() -> None:
-    """What ended the process is reported, not hidden."""
+    """A crash during the load is a failure without a code, and the sentence names the signal."""
 
     def answer(verb: str, options: Mapping[str, Any], _limit: int | None) -> RequestOutcome:
         return done(options) if verb == "compile" else RequestOutcome("crashed", sentence="SIGSEGV")
@@ -199,13 +199,13 @@ def test_a_crash_while_loading_is_a_failure_without_code() -> None:
 
 
 def test_logs_do_not_tell_where_they_were_made() -> None:
-    """Folders of the machine are replaced by words."""
+    """Stored logs replace folders of the host with placeholders."""
     found = told(FailureKind.OP_OVER_VTCM, lambda *_all: refused(OVER_VTCM))
     assert found.log_text == b"reading <work>/model.onnx with <library>/libQnnHtp.so"
 
 
 def test_a_record_satisfies_its_schema() -> None:
-    """Records hold code, stage, decisive line and the names of the files beside them."""
+    """A record satisfies its schema and holds code, cause, decisive line and file names."""
     import jsonschema
 
     found = told(FailureKind.GRAPH_LIMIT, lambda *_all: refused(OVER_LIMIT))
@@ -229,13 +229,13 @@ def test_a_record_satisfies_its_schema() -> None:
         (FailureKind.GRAPH_LIMIT, SM7325, 1002),
         (FailureKind.OP_OVER_VTCM, SM8650, 1002),
         (FailureKind.PD_FULL, SM8650, 1002),
-        (FailureKind.HOST_MEMORY, SM8650, None),  # which code, or none, depends on the machine
+        (FailureKind.HOST_MEMORY, SM8650, None),  # the code depends on the machine
         (FailureKind.BAD_BINARY, SM8650, 30010),
     ],
     ids=lambda value: getattr(value, "value", getattr(value, "name", str(value))),
 )
 def test_the_real_library_fails(kind: FailureKind, soc: Any, code: int | None) -> None:
-    """Each recipe makes the library fail for the reason that it is named after."""
+    """Each recipe makes the real library fail with the named cause."""
     found = provoke(kind, soc)
     assert found.record.as_expected, found.record.sentence
     assert code in (None, found.record.code)

@@ -1,4 +1,4 @@
-"""Qmem: registration, the four combinations, the table, and the same with the real library."""
+"""Qmem: registration, the four combinations and the table, also with the real library."""
 
 from __future__ import annotations
 
@@ -49,39 +49,39 @@ HALVES = Quantization(SCALE_OFFSET, (0.5,), (0,))
 
 
 def tensor(name: str, *dimensions: int, mem_type: TensorMemType = TensorMemType.RAW) -> TensorInfo:
-    """Give an 8-bit tensor; names from y on are outputs."""
+    """Return an 8-bit tensor; a name from y on is an output."""
     kind = TensorType.APP_READ if name >= "y" else TensorType.APP_WRITE
     return TensorInfo(1, name, kind, U8, dimensions, HALVES, mem_type)
 
 
 def graph(mem_type: TensorMemType = TensorMemType.RAW) -> HtpGraph:
-    """Give a graph with two inputs of 100 and 9000 bytes and an output of 300."""
+    """Return a graph with inputs of 100 and 9000 bytes and an output of 300."""
     inputs = (tensor("a", 100, mem_type=mem_type), tensor("b", 9000, mem_type=mem_type))
     return HtpGraph("g", inputs, (tensor("y", 300, mem_type=mem_type),))
 
 
 def shift(inputs: Places, outputs: Places) -> None:
-    """Compute something of both inputs."""
+    """Compute the output from both inputs."""
     first, values = inputs["a"].view[0], inputs["b"].view[:300]
     outputs["y"].view[:] = bytes((first + value) % 256 for value in values)
 
 
 @pytest.fixture
 def made() -> Iterator[ExitStack]:
-    """Give a stack that closes what a test makes."""
+    """Return a stack that closes the objects of a test."""
     with ExitStack() as stack:
         yield stack
 
 
 def shared(made: ExitStack, size: int = 65536) -> SharedBuffer:
-    """Make a shared buffer."""
+    """Return a shared buffer."""
     buffer = SharedBuffer(size)
     made.callback(buffer.close)
     return buffer
 
 
 def custom(buffer: SharedBuffer, size: int, offset: int = 0, **changes: Any) -> HtpMemDescriptor:
-    """Describe bytes in a shared buffer."""
+    """Return a descriptor of bytes in a shared buffer."""
     kind = MemRegisterType.CUSTOM
     return replace(
         HtpMemDescriptor((size,), U8, buffer.fd, kind, total_size=buffer.size, offset=offset),
@@ -90,7 +90,7 @@ def custom(buffer: SharedBuffer, size: int, offset: int = 0, **changes: Any) -> 
 
 
 def refused(code: int, rule: str, call: Any, *arguments: Any) -> None:
-    """Check that a call is refused with a code and a rule that allows it."""
+    """Check that a call is refused with this code and a rule that lists the code."""
     with pytest.raises(QnnError) as caught:
         call(*arguments)
     assert (caught.value.code, caught.value.finding.rule) == (code, rule)
@@ -101,7 +101,7 @@ def refused(code: int, rule: str, call: Any, *arguments: Any) -> None:
 
 
 def test_many_tensors_share_one_buffer(made: ExitStack) -> None:
-    """A byte written through the application's mapping is seen through the handle at its offset."""
+    """Bytes in the application's mapping appear in the handle; the mapping counts once."""
     buffer, registry = shared(made), MemRegistry()
     first, second = registry.register([custom(buffer, 100), custom(buffer, 50, 128)])
     buffer.view[128] = 7
@@ -113,7 +113,7 @@ def test_many_tensors_share_one_buffer(made: ExitStack) -> None:
 
 
 def test_ion_is_a_whole_buffer(made: ExitStack) -> None:
-    """ION memory has one tensor at its beginning."""
+    """An ION handle covers one tensor at the start of the buffer."""
     registry = MemRegistry()
     (handle,) = registry.register([HtpMemDescriptor((10, 10), U8, shared(made).fd)])
     assert (handle.offset, handle.size) == (0, 100)
@@ -121,7 +121,7 @@ def test_ion_is_a_whole_buffer(made: ExitStack) -> None:
 
 
 def test_double_registration_is_8002(made: ExitStack) -> None:
-    """The same place is registered once, and again after it was let go."""
+    """Registering the same place twice is refused with 8002, until the first is deregistered."""
     buffer, registry = shared(made), MemRegistry()
     handles = registry.register([custom(buffer, 100)])
     refused(8002, "Q1", registry.register, [custom(buffer, 100)])
@@ -130,7 +130,7 @@ def test_double_registration_is_8002(made: ExitStack) -> None:
 
 
 def test_a_bad_fd_is_8003(made: ExitStack) -> None:
-    """A number that is no open file, and a file without bytes, cannot be mapped."""
+    """An invalid fd and a file that cannot be mapped are refused with 8003."""
     registry, buffer = MemRegistry(), shared(made)
     refused(8003, "Q2", registry.register, [custom(buffer, 100, fd=-1)])
     reading, writing = os.pipe()
@@ -140,7 +140,7 @@ def test_a_bad_fd_is_8003(made: ExitStack) -> None:
 
 
 def test_a_full_process_domain_is_8003(made: ExitStack) -> None:
-    """A buffer is charged once; the next one finds no room until the first is let go."""
+    """A buffer counts once against the room; without room, the next one is refused with 8003."""
     registry, first, second = MemRegistry(room=8192), shared(made, 8192), shared(made, 4096)
     handles = registry.register([custom(first, 100), custom(first, 100, 4096)])
     refused(8003, "Q2", registry.register, [custom(second, 100)])
@@ -163,7 +163,7 @@ def test_a_full_process_domain_is_8003(made: ExitStack) -> None:
     ids=str,
 )
 def test_shape_alignment_and_size_are_8004(made: ExitStack, changes: dict[str, Any]) -> None:
-    """What does not describe aligned bytes inside the buffer is refused."""
+    """A descriptor of unaligned bytes, or bytes outside the buffer, is refused with 8004."""
     descriptor = replace(custom(shared(made), 100), **changes)
     refused(8004, "Q3", MemRegistry().register, [descriptor])
 
@@ -179,13 +179,13 @@ def test_shape_alignment_and_size_are_8004(made: ExitStack, changes: dict[str, A
     ids=str,
 )
 def test_other_memory_is_8005(made: ExitStack, changes: dict[str, Any]) -> None:
-    """Only ION and HTP shared buffers carry inputs and outputs."""
+    """Memory types other than ION and HTP shared buffer are refused with 8005."""
     descriptor = replace(custom(shared(made), 100), **changes)
     refused(8005, "Q4", MemRegistry().register, [descriptor])
 
 
 def test_no_descriptor_and_no_type_are_8000(made: ExitStack) -> None:
-    """A list without descriptors and a data type without size mean nothing."""
+    """An empty list and a data type without a size are refused with 8000."""
     refused(8000, "Q6", MemRegistry().register, [])
     descriptor = custom(shared(made), 100, data_type=DataType.UNDEFINED)
     refused(8000, "Q6", MemRegistry().register, [descriptor])
@@ -193,14 +193,14 @@ def test_no_descriptor_and_no_type_are_8000(made: ExitStack) -> None:
 
 @pytest.mark.parametrize("changes", [{"fd": None}, {"dimensions": ("3",)}, {"offset": 0.5}])
 def test_malformed_descriptors_are_8000(made: ExitStack, changes: dict[str, Any]) -> None:
-    """What is not a number, or no descriptor at all, is refused as QNN would."""
+    """A malformed descriptor is refused with 8000, like in QNN."""
     descriptor = replace(custom(shared(made), 100), **changes)
     refused(8000, "Q6", MemRegistry().register, [descriptor])
     refused(8000, "Q6", MemRegistry().register, ["descriptor"])
 
 
 def test_registering_is_all_or_nothing(made: ExitStack) -> None:
-    """One bad descriptor leaves nothing registered, so that the good one can be tried again."""
+    """One bad descriptor leaves nothing registered, so the good one can be registered again."""
     buffer, registry = shared(made), MemRegistry()
     refused(8004, "Q3", registry.register, [custom(buffer, 100), custom(buffer, 100, 1)])
     assert registry.mapped_bytes == 0
@@ -208,25 +208,25 @@ def test_registering_is_all_or_nothing(made: ExitStack) -> None:
 
 
 def test_dead_handles_and_contexts_are_8001(made: ExitStack) -> None:
-    """Letting go twice is refused, and so is everything after the context was freed."""
+    """Deregistering twice, and any call after the context is freed, is refused with 8001."""
     buffer, registry = shared(made), MemRegistry()
     first, second = registry.register([custom(buffer, 10), custom(buffer, 10, 64)])
     registry.deregister([first])
     refused(8001, "Q5", registry.deregister, [first, second])
-    assert second not in registry  # the valid one went all the same
+    assert second not in registry  # a refused list still deregisters its valid handles
     assert [finding.rule for finding in registry.free()] == ["Q5"]
     refused(8001, "Q5", registry.register, [custom(buffer, 10)])
 
 
 def test_a_leak_is_reported_when_the_context_is_freed(made: ExitStack) -> None:
-    """Each handle that was not let go is a finding."""
+    """Freeing the context reports each handle that is still registered."""
     registry, buffer = MemRegistry(), shared(made)
     registry.register([custom(buffer, 10), custom(buffer, 10, 64)])
     assert [finding.rule for finding in registry.free()] == ["Q9", "Q9"]
 
 
 def test_freeing_a_registered_buffer_is_reported() -> None:
-    """The registry notices a closed fd, also when its number is in use again."""
+    """The registry notices a closed fd, even if a new buffer reuses its number."""
     buffer, registry = SharedBuffer(4096), MemRegistry()
     handles = registry.register([custom(buffer, 10)])
     number = buffer.fd
@@ -242,12 +242,12 @@ def test_freeing_a_registered_buffer_is_reported() -> None:
 
 
 def expected() -> bytes:
-    """Give the output for the inputs of `client`."""
+    """Return the output for the inputs of `client`."""
     return bytes((5 + value % 251) % 256 for value in range(300))
 
 
 def client() -> dict[str, bytearray]:
-    """Give plain buffers with inputs."""
+    """Return raw buffers with inputs."""
     b = bytearray(value % 251 for value in range(9000))
     return {"a": bytearray([5] * 100), "b": b, "y": bytearray(300)}
 
@@ -274,14 +274,14 @@ def test_the_four_combinations(
 
 
 def test_all_rows_compute_the_same() -> None:
-    """The digest of the outputs does not depend on the way in or out."""
+    """All four combinations compute the same output."""
     inputs = {name: bytes(blob) for name, blob in client().items() if name != "y"}
     rows = [run_row(graph(), shift, inputs, *modes) for modes in COMBINATIONS]
     assert len({row.sha256 for row in rows}) == 1
 
 
 def test_the_binary_says_how_each_tensor_was_prepared() -> None:
-    """Mixed graphs reserve memory for their raw tensors only."""
+    """The layer reserves memory only for the tensors that the binary prepares as raw."""
     mixed = replace(graph(), outputs=(tensor("y", 300, mem_type=TensorMemType.MEMHANDLE),))
     layer = IoLayer(mixed, shift, MemRegistry())
     assert layer.reserved_at_load == 8192 + 16384
@@ -292,7 +292,7 @@ def test_the_binary_says_how_each_tensor_was_prepared() -> None:
 
 
 def test_raw_and_handles_mix_in_one_execution(made: ExitStack) -> None:
-    """Only the raw tensors are copied, and the result lands where the handle points."""
+    """In a mixed execution only raw tensors are copied, and the output lands at its handle."""
     registry, buffer = MemRegistry(), shared(made)
     (handle,) = registry.register([custom(buffer, 300, 64)])
     layer = IoLayer(graph(), shift, registry, MEMHANDLE)
@@ -309,14 +309,14 @@ def test_raw_and_handles_mix_in_one_execution(made: ExitStack) -> None:
     ids=["none", "short", "read-only", "strided", "number"],
 )
 def test_bad_raw_memory_is_6004(memory: Any) -> None:
-    """An output without enough writable bytes is refused before anything is reserved."""
+    """An output without enough writable bytes is refused with 6004 before any reservation."""
     layer = IoLayer(graph(), shift, MemRegistry(), MEMHANDLE)
     refused(6004, "Q7", layer.execute, client(), {"y": memory})
     assert layer.reserved == 0
 
 
 def test_use_after_deregister_is_6004(made: ExitStack) -> None:
-    """A handle that was let go cannot be executed with."""
+    """Executing with a deregistered handle is refused with 6004."""
     registry, buffer = MemRegistry(), shared(made)
     (handle,) = registry.register([custom(buffer, 300)])
     registry.deregister([handle])
@@ -325,7 +325,7 @@ def test_use_after_deregister_is_6004(made: ExitStack) -> None:
 
 
 def test_a_handle_may_be_larger_but_not_smaller(made: ExitStack) -> None:
-    """A registered tensor holds at least the bytes of the graph's."""
+    """A handle may be larger than its tensor; a smaller one is refused with 6004."""
     registry, buffer = MemRegistry(), shared(made)
     small, large = registry.register([custom(buffer, 299), custom(buffer, 301, 320)])
     layer = IoLayer(graph(), shift, registry, MEMHANDLE)
@@ -336,7 +336,7 @@ def test_a_handle_may_be_larger_but_not_smaller(made: ExitStack) -> None:
 
 
 def test_executing_with_a_freed_buffer_is_6004() -> None:
-    """A buffer that was closed, or cut short, while registered is noticed before it is touched."""
+    """A registered buffer that was closed or truncated is refused with 6004, not touched."""
     registry, buffer = MemRegistry(), SharedBuffer(65536)
     (handle,) = registry.register([custom(buffer, 300, 8192)])
     layer = IoLayer(graph(), shift, registry, MEMHANDLE)
@@ -349,7 +349,7 @@ def test_executing_with_a_freed_buffer_is_6004() -> None:
 
 @given(st.lists(st.sampled_from(list(IoMode)), min_size=3, max_size=3), st.booleans())
 def test_copied_bytes_are_those_of_raw_tensors(modes: list[IoMode], hinted: bool) -> None:
-    """Whatever mix is executed, each raw tensor is copied once and each handle never."""
+    """In any mix of modes, each raw tensor is copied once and no handle is copied."""
     with ExitStack() as made:
         registry, buffer, memory = MemRegistry(), shared(made), dict[str, Any](client())
         sizes = {"a": 100, "b": 9000, "y": 300}
@@ -372,25 +372,25 @@ def test_copied_bytes_are_those_of_raw_tensors(modes: list[IoMode], hinted: bool
 
 
 def nanoseconds(size: int) -> CopyTime:
-    """Pretend that a byte takes a nanosecond."""
+    """Return a copy time of one nanosecond per byte."""
     return CopyTime(size, Origin.MEASURED, "made up")
 
 
 def table(*graphs: HtpGraph) -> Any:
-    """Give the table of a context."""
+    """Return the table of a context."""
     context = example_context(*graphs)
     return qmem_of(context, bill_of(context), nanoseconds)
 
 
 def full(given: HtpGraph) -> HtpGraph:
-    """Give a graph with the sizes that a binary stores."""
+    """Return a graph with the sizes that a binary stores."""
     changes = {"inputs": given.inputs, "outputs": given.outputs, "io": 32768}
     made: HtpGraph = example_graph(given.name, **changes)
     return made
 
 
 def test_the_table_agrees_with_what_is_carried_out() -> None:
-    """Predicted and emulated bytes are the same in each row."""
+    """The table predicts the same bytes as the emulated execution, in each row."""
     inputs = {name: bytes(blob) for name, blob in client().items() if name != "y"}
     for row in table(full(graph())).rows:
         ran = run_row(graph(), shift, inputs, row.prepared, row.executed)
@@ -403,7 +403,7 @@ def test_the_table_agrees_with_what_is_carried_out() -> None:
 
 
 def test_exact_and_stored_sizes_are_told_apart() -> None:
-    """The binary counts whole units of 8192 bytes, the copies are the bytes themselves."""
+    """Stored IO counts units of 8192 bytes; copies count the exact bytes."""
     found = table(full(graph()))
     assert (found.io_exact.value, found.io_stored.value) == (9400, 32768)
     assert (found.io_exact.origin, found.io_stored.origin) == (Origin.COMPUTED, Origin.MEASURED)
@@ -411,7 +411,7 @@ def test_exact_and_stored_sizes_are_told_apart() -> None:
 
 
 def test_memhandle_twice_is_best_and_leaves_most_room() -> None:
-    """The recommended row reserves nothing; a wasted internal buffer leaves the least room."""
+    """Memhandle for both steps is the best row; an unused internal buffer leaves the least room."""
     found = table(full(graph()))
     assert (found.best.prepared, found.best.executed) == (MEMHANDLE, MEMHANDLE)
     room = {(row.prepared, row.executed): row.process_domain_left.value for row in found.rows}
@@ -429,7 +429,7 @@ def test_memhandle_twice_is_best_and_leaves_most_room() -> None:
     ],
 )
 def test_the_advice_follows_the_binary(given: HtpGraph, mode: IoMode | None, words: str) -> None:
-    """What is left to do depends on what the binary is prepared for."""
+    """The advice depends on how the binary is prepared."""
     found = table(full(given))
     assert found.prepared is mode
     assert advise(found).startswith(words)
@@ -437,7 +437,7 @@ def test_the_advice_follows_the_binary(given: HtpGraph, mode: IoMode | None, wor
 
 
 def test_graphs_of_a_context_add_up() -> None:
-    """Every graph of a context keeps its own IO memory."""
+    """The table adds up the IO memory of all graphs of a context."""
     one = full(graph())
     found = table(one, replace(one, name="h"))
     assert found.row(RAW, RAW).reserved_at_load.value == 65536
@@ -445,14 +445,14 @@ def test_graphs_of_a_context_add_up() -> None:
 
 
 def test_an_unknown_type_cannot_be_told() -> None:
-    """A tensor whose size is not known makes no table."""
+    """A tensor of unknown data type makes the table fail with CannotTell."""
     strange = structs.replace(tensor("a", 3), data_type=DataType.UNDEFINED)
     with pytest.raises(CannotTell, match="data type of tensor 'a'"):
         table(full(replace(graph(), inputs=(strange,))))
 
 
 def test_copies_of_any_size_are_measured_in_bounded_time() -> None:
-    """Nothing takes no time; a terabyte is scaled up from less and says so."""
+    """Copying zero bytes takes no time; a terabyte is extrapolated, and the source says so."""
     assert measure_copy(0).nanoseconds == 0
     huge = measure_copy(1 << 40)
     assert huge.nanoseconds > measure_copy(1 << 20).nanoseconds
@@ -475,7 +475,7 @@ def test_copies_of_any_size_are_measured_in_bounded_time() -> None:
     ],
 )
 def test_types_are_those_of_numpy(kind: DataType, name: str) -> None:
-    """Quantized values are plain integers of the same size."""
+    """Each QNN type has a NumPy type of the same size; quantized values are plain integers."""
     import numpy
 
     found = numpy_type(structs.replace(tensor("a", 1), data_type=kind))
@@ -483,13 +483,13 @@ def test_types_are_those_of_numpy(kind: DataType, name: str) -> None:
 
 
 def test_four_bits_cannot_be_handed_over() -> None:
-    """NumPy has no 4-bit values."""
+    """A 4-bit tensor is refused, because NumPy has no 4-bit type."""
     with pytest.raises(CannotTell, match="SFIXED_POINT_4"):
         numpy_type(structs.replace(tensor("a", 1), data_type=DataType.SFIXED_POINT_4))
 
 
 def test_made_up_inputs_have_the_right_size() -> None:
-    """Each input gets its bytes, the same for the same seed; whole numbers stay small."""
+    """Random inputs have the right size, depend only on the seed, and keep integers at 0 or 1."""
     whole = structs.replace(tensor("a", 4), data_type=DataType.INT_32)
     real = structs.replace(tensor("b", 2, 3), data_type=DataType.FLOAT_16)
     inputs = random_inputs(replace(graph(), inputs=(whole, real)), 3)
@@ -502,11 +502,11 @@ def test_made_up_inputs_have_the_right_size() -> None:
 
 
 def quiet(_text: str) -> None:
-    """Say nothing."""
+    """Ignore the text."""
 
 
 def test_running_is_for_binaries_of_one_graph(tmp_path: Path) -> None:
-    """Two graphs and EPContext models are refused before a library is looked for."""
+    """Running a binary with two graphs is refused; the table alone works."""
     path = tmp_path / "two.bin"
     graphs = (full(graph()), replace(full(graph()), name="h"))
     path.write_bytes(pack_context(example_context(*graphs)))
@@ -521,7 +521,7 @@ def test_running_is_for_binaries_of_one_graph(tmp_path: Path) -> None:
 @pytest.mark.htp
 @pytest.mark.skipif(not has_library(), reason=f"the HTP library is not here; {INSTALL}")
 def test_the_real_library_agrees_in_all_rows(tmp_path: Path) -> None:
-    """A model compiled both ways gives the same bits in all four rows, as the table predicts."""
+    """All four rows of the real library give the same bits and the predicted bytes."""
     path = tmp_path / "small.onnx"
     path.write_bytes(small_convolution())
     found = qmem_of_file(path, find_soc("SM8650"), CompileOptions(), run=True, progress=quiet)

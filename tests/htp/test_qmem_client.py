@@ -1,4 +1,4 @@
-"""A client of the HTP backend, call by call: what is right, and every mistake with its finding."""
+"""A client of the HTP backend, call by call: correct use, and each mistake with its finding."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ needs_library = pytest.mark.skipif(
     not has_library(), reason=f"the HTP library is not here; {INSTALL}"
 )
 U8 = DataType.UFIXED_POINT_8
-# What the library for x86 answers: its code, or the signal that ends it. All else is 1000.
+# Code or fatal signal of the x86 library for each mistake; all other mistakes give 1000.
 LIBRARY = {
     "short-raw": (None, 11),
     "unknown-handle": (None, 11),
@@ -73,13 +73,13 @@ CONTRACT = {
 
 
 def tensor(number: int, name: str, size: int) -> TensorInfo:
-    """Give an 8-bit tensor; names from y on are outputs."""
+    """Return an 8-bit tensor; a name from y on is an output."""
     kind = TensorType.APP_READ if name >= "y" else TensorType.APP_WRITE
     return TensorInfo(number, name, kind, U8, (size,), Quantization(0, (0.5,), (0,)))
 
 
 def small_graph(**changes: Any) -> HtpGraph:
-    """Give a graph that adds one to 200 bytes."""
+    """Return a graph that adds one to 200 bytes."""
     sides = {"inputs": (tensor(1, "x", 200),), "outputs": (tensor(2, "y", 200),)}
     made: HtpGraph = example_graph("adder", **(sides | changes))
     return made
@@ -93,12 +93,12 @@ def write(folder: Path, *graphs: HtpGraph) -> Path:
 
 
 def add_one(inputs: Places, outputs: Places) -> None:
-    """Compute in place of the library."""
+    """Compute the graph instead of the library."""
     outputs["y"].view[:] = bytes((value + 1) % 256 for value in inputs["x"].view)
 
 
 class Client:
-    """One graph, its tensors as raw memory, and a shared buffer of two pages."""
+    """A graph, its tensors as raw memory, and a shared buffer of two pages."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -113,24 +113,24 @@ class Client:
         self.buffer = buffer
 
     def place(self, offset: int = 0, size: int = 200) -> htp.HtpMemDescriptor:
-        """Describe bytes of the shared buffer."""
+        """Return a descriptor of bytes in the shared buffer."""
         fd, kind = htp.rpcmem_to_fd(self.buffer), MemRegisterType.CUSTOM
         return htp.HtpMemDescriptor((size,), U8, fd, kind, total_size=8192, offset=offset)
 
     def register(self, offset: int = 0, size: int = 200) -> Any:
-        """Give one handle."""
+        """Return a registered handle."""
         return self.context.mem_register([self.place(offset, size)])[0]
 
     def give(self, one: QnnTensor, handle: Any) -> None:
-        """Hand over a handle for a tensor."""
+        """Set the handle as the memory of a tensor."""
         one.mem_type, one.mem_handle = TensorMemType.MEMHANDLE, handle
 
     def execute(self) -> Any:
-        """Execute with what the tensors say."""
+        """Execute the graph with the current memory of the tensors."""
         return self.graph.execute([self.x], [self.y])
 
     def refused(self, code: int, rule: str) -> str:
-        """Check that the execution is refused; gives the sentence."""
+        """Check that the execution is refused, and return the sentence."""
         with pytest.raises(QnnError) as caught:
             self.execute()
         assert (caught.value.code, caught.value.finding.rule) == (code, rule)
@@ -139,13 +139,13 @@ class Client:
 
     @property
     def rules(self) -> list[str]:
-        """Rules that were broken."""
+        """The rules of all findings."""
         return [finding.rule for finding in self.backend.findings]
 
 
 @pytest.fixture
 def client(tmp_path: Path) -> Iterator[Client]:
-    """Give a client whose memory goes at the end."""
+    """Return a client and free its memory after the test."""
     made = Client(write(tmp_path, small_graph()))
     yield made
     made.buffer.close()
@@ -153,11 +153,11 @@ def client(tmp_path: Path) -> Iterator[Client]:
         made.backend.free()
 
 
-# --- What is right -------------------------------------------------------------------------------
+# --- Correct use ---------------------------------------------------------------------------------
 
 
 def test_a_handle_serves_many_executions(client: Client) -> None:
-    """Inputs are written, outputs read in the shared buffer, and nothing is copied or reserved."""
+    """A registered handle serves several executions without copies or reservations."""
     source, result = client.context.mem_register([client.place(), client.place(256)])
     client.give(client.x, source)
     client.give(client.y, result)
@@ -173,7 +173,7 @@ def test_a_handle_serves_many_executions(client: Client) -> None:
 
 
 def test_raw_and_memhandle_give_the_same(client: Client) -> None:
-    """The way in and out changes what is copied, not the result."""
+    """Raw memory and handles give the same output; only the copied bytes differ."""
     client.x.client_buf[:] = bytes(range(200))
     assert client.execute().copied_in == 200
     raw = bytes(client.y.client_buf)
@@ -187,7 +187,7 @@ def test_raw_and_memhandle_give_the_same(client: Client) -> None:
 
 
 def test_memory_is_registered_again_after_it_was_let_go(client: Client) -> None:
-    """The same place may have a new handle; the old one stays dead."""
+    """A deregistered place can be registered again; the old handle stays invalid."""
     old = client.register()
     client.context.mem_deregister([old])
     new = client.register()
@@ -199,7 +199,7 @@ def test_memory_is_registered_again_after_it_was_let_go(client: Client) -> None:
 
 
 def test_tensors_are_matched_by_id_in_any_order(tmp_path: Path) -> None:
-    """QNN takes inputs in whatever order they come."""
+    """Tensors are matched by id, in any order."""
     two = small_graph(inputs=(tensor(1, "w", 10), tensor(3, "x", 200)))
     backend = htp.HtpBackend.create(compute=add_one)
     context = htp.HtpClientContext.create_from_binary(backend, write(tmp_path, two))
@@ -214,7 +214,7 @@ def test_tensors_are_matched_by_id_in_any_order(tmp_path: Path) -> None:
 
 
 def test_a_handle_may_be_let_go_through_another_context(client: Client) -> None:
-    """The call in C knows no context."""
+    """A handle may be deregistered through another context, like in the C call."""
     other = htp.HtpClientContext.create_from_binary(client.backend, client.path)
     handle = client.register()
     other.mem_deregister([handle])
@@ -224,7 +224,7 @@ def test_a_handle_may_be_let_go_through_another_context(client: Client) -> None:
 
 
 def test_rpcmem_gives_null_as_on_a_device() -> None:
-    """An unknown heap, no bytes or 2 GiB are not served, and what is no buffer has no fd."""
+    """`rpcmem_alloc` returns None for an unknown heap, no bytes or 2 GiB, like on a device."""
     flags = htp.RPCMEM_DEFAULT_FLAGS
     for heap, size in ((7, 64), (25, 0), (25, -1), (25, 1 << 31)):
         assert htp.rpcmem_alloc(heap, flags, size) is None
@@ -238,7 +238,7 @@ def test_rpcmem_gives_null_as_on_a_device() -> None:
 
 
 def test_every_mistake_has_its_code_and_rule(tmp_path: Path) -> None:
-    """All of them are made; each has a sentence, a cure and a source."""
+    """Each mistake has its code and rule, with a sentence, a cure and a source."""
     path, graph = write(tmp_path, small_graph()), small_graph()
     rows = try_misuses(path, graph, None)
     assert {row.id: (row.code, row.rule) for row in rows} == CONTRACT
@@ -248,11 +248,11 @@ def test_every_mistake_has_its_code_and_rule(tmp_path: Path) -> None:
         assert row.code == 0 or row.code in rules(QMEM)[row.rule].codes
         _code, found = contract_answer(path, graph.name, MISUSES[row.id].make)
         assert found.call
-        assert "contract_answer" in found.line  # the nearest line outside of the package
+        assert "contract_answer" in found.line  # the nearest line outside the package
 
 
 def test_findings_name_the_lines_of_the_client(client: Client) -> None:
-    """The line of the wrong call, and in the sentence where the handle came from or went."""
+    """A finding names the line of the wrong call, and its sentence the line that freed a handle."""
     handle = client.register()
     client.context.mem_deregister([handle])  # here
     client.give(client.x, handle)
@@ -267,7 +267,7 @@ def test_findings_name_the_lines_of_the_client(client: Client) -> None:
 
 
 def test_a_leak_names_the_line_that_registered(client: Client) -> None:
-    """Not the line that freed the context: the missing call belongs to the other."""
+    """A leak names the line that registered the handle, not the line that freed the context."""
     client.context.mem_register([client.place()])
     client.context.free()
     (found,) = client.backend.free()
@@ -276,7 +276,7 @@ def test_a_leak_names_the_line_that_registered(client: Client) -> None:
 
 
 def test_freeing_a_registered_buffer_is_found_at_that_line(client: Client) -> None:
-    """Once, and the execution that follows is refused before it touches the memory."""
+    """Freeing a registered buffer is a finding at that line, and the next execution is refused."""
     handle = client.register()
     htp.rpcmem_free(client.buffer)
     (found,) = client.backend.findings
@@ -289,7 +289,7 @@ def test_freeing_a_registered_buffer_is_found_at_that_line(client: Client) -> No
 
 
 def test_a_freed_buffer_is_no_raw_memory(client: Client) -> None:
-    """Neither the buffer itself nor a view of it."""
+    """A freed buffer, or a view of one, is refused as raw memory."""
     view = client.buffer.view[:200]
     client.x.client_buf = client.buffer
     client.execute()
@@ -301,7 +301,7 @@ def test_a_freed_buffer_is_no_raw_memory(client: Client) -> None:
 
 
 def test_an_array_outlives_the_buffer_it_shows(client: Client) -> None:
-    """Freeing closes the fd, and the client's array does not end the process."""
+    """A NumPy array of a freed buffer stays readable."""
     array = numpy.frombuffer(client.buffer.view, "uint8")
     htp.rpcmem_free(client.buffer)
     assert client.buffer.is_freed
@@ -309,7 +309,7 @@ def test_an_array_outlives_the_buffer_it_shows(client: Client) -> None:
 
 
 def test_what_is_not_executed_as_it_was_prepared_is_said(client: Client) -> None:
-    """Once, with the bytes; it is no mistake."""
+    """Executing with handles a graph prepared raw gives one remark and no finding."""
     client.execute()
     assert list(client.graph.remarks) == []
     source, target = client.context.mem_register([client.place(), client.place(256)])
@@ -323,7 +323,7 @@ def test_what_is_not_executed_as_it_was_prepared_is_said(client: Client) -> None
 
 
 def test_outputs_over_other_tensors_are_reported(client: Client) -> None:
-    """By how many bytes; tensors that touch are fine."""
+    """An output that overlaps another tensor is a finding with the shared bytes."""
     source, over, beside = client.context.mem_register(
         [client.place(), client.place(128), client.place(256)]
     )
@@ -340,7 +340,7 @@ def test_outputs_over_other_tensors_are_reported(client: Client) -> None:
 
 
 def test_sharing_that_the_compiler_allows_is_no_mistake(tmp_path: Path) -> None:
-    """`isSafeShareIO` of a binary says that input and output may be one memory."""
+    """With isSafeShareIO in the binary, an output may overlap an input."""
     client = Client(write(tmp_path, small_graph(safe_share_io=True)))
     source, over = client.context.mem_register([client.place(), client.place(128)])
     client.give(client.x, source)
@@ -353,7 +353,7 @@ def test_sharing_that_the_compiler_allows_is_no_mistake(tmp_path: Path) -> None:
 
 
 def test_sizes_and_tensors_that_are_wrong(client: Client) -> None:
-    """A size of 0 and a strange id are refused with the library's own codes."""
+    """A wrong size or id is refused with 6004, and a missing input with 6000."""
     client.x.data_size = 0
     client.refused(6004, "Q7")
     client.x.data_size = 200
@@ -366,7 +366,7 @@ def test_sizes_and_tensors_that_are_wrong(client: Client) -> None:
 
 
 def test_a_handle_needs_its_memory_type(client: Client) -> None:
-    """To forget either half of the pair is told apart from having nothing."""
+    """A handle without its memory type and a type without a handle have separate messages."""
     client.x.client_buf, client.x.mem_handle = None, client.register()
     assert "memory type is not MEMHANDLE" in client.refused(6004, "Q7")
     client.x.mem_type, client.x.mem_handle = TensorMemType.MEMHANDLE, None
@@ -375,7 +375,7 @@ def test_a_handle_needs_its_memory_type(client: Client) -> None:
 
 
 def test_what_is_freed_cannot_be_used(client: Client) -> None:
-    """A context that is gone gives no graph, a backend no context; nothing is freed twice."""
+    """After a free, a context gives no graph and a backend no context; a second free is refused."""
     client.context.free()
     with pytest.raises(QnnError, match="5002"):
         client.context.graph_retrieve("adder")
@@ -390,7 +390,7 @@ def test_what_is_freed_cannot_be_used(client: Client) -> None:
 
 
 def test_a_context_that_outlives_its_backend_is_found(client: Client) -> None:
-    """With the line that made it, and what it had registered."""
+    """Freeing a backend before its context is a finding with the line that made the context."""
     client.register()
     found = client.backend.free()
     assert [one.rule for one in found] == ["Q9", "Q13"]
@@ -399,7 +399,7 @@ def test_a_context_that_outlives_its_backend_is_found(client: Client) -> None:
 
 @pytest.mark.parametrize("offset", [1024, 64, 1, -64])
 def test_ion_has_no_offset(client: Client, offset: int) -> None:
-    """The default type would read the start of the buffer: an offset is refused, not dropped."""
+    """ION memory with an offset is refused with 8005, because ION would read from the start."""
     fd = htp.rpcmem_to_fd(client.buffer)
     places = [htp.HtpMemDescriptor((64,), U8, fd, offset=at) for at in (0, offset)]
     with pytest.raises(QnnError) as caught:
@@ -413,7 +413,7 @@ def test_ion_has_no_offset(client: Client, offset: int) -> None:
 
 @pytest.mark.parametrize(("total", "offset"), [(0, 0), (0, 256), (-1, 0)])
 def test_a_total_size_that_was_left_out_is_named(client: Client, total: int, offset: int) -> None:
-    """The field is the mistake, not where the tensor ends; the sentence has the right number."""
+    """A missing total size is refused with 8004, and the sentence states the buffer's size."""
     with pytest.raises(QnnError) as caught:
         client.context.mem_register([replace(client.place(offset), total_size=total)])
     found = caught.value.finding
@@ -424,13 +424,13 @@ def test_a_total_size_that_was_left_out_is_named(client: Client, total: int, off
 
 
 def test_a_graph_that_is_not_there_is_6002(client: Client) -> None:
-    """The sentence lists those that are."""
+    """A wrong graph name is refused with 6002, and the message lists the graphs."""
     with pytest.raises(QnnError, match=r"6002.*'adder'"):
         client.context.graph_retrieve("subtracter")
 
 
 def test_what_is_never_freed_is_said_at_the_end_of_the_process(tmp_path: Path) -> None:
-    """On standard error, with the lines that made it; one that is freed says nothing."""
+    """Objects that are not freed are reported on standard error at exit, with their lines."""
     path = write(tmp_path, small_graph())
     script = tmp_path / "forgetful.py"
     script.write_text(
@@ -479,7 +479,7 @@ def test_what_is_never_freed_is_said_at_the_end_of_the_process(tmp_path: Path) -
 def test_buffers_without_a_backend_are_told_at_the_end(
     tmp_path: Path, last: str, said: list[str]
 ) -> None:
-    """Also those that no variable names any more: in C nothing frees them."""
+    """Buffers that are not freed are reported at exit, even if no variable refers to them."""
     script = tmp_path / "heap.py"
     lines = ("import os; os.environ.pop('QNNMEM_LEAKS', None)", "from qnnmem import htp")
     made = "one, two = (htp.rpcmem_alloc(25, 1, 64) for _ in range(2))"
@@ -492,13 +492,13 @@ def test_buffers_without_a_backend_are_told_at_the_end(
 
 @pytest.mark.parametrize("kind", ["O", "datetime64[s]"])
 def test_memory_of_objects_is_no_buffer(client: Client, kind: str) -> None:
-    """Bytes written over references would end the process."""
+    """An array of objects or dates is refused as a raw buffer, because writing would corrupt it."""
     client.y.client_buf = numpy.zeros(200, kind)
     assert "does not contain plain numbers" in client.refused(6004, "Q7")
 
 
 def test_a_session_that_cannot_be_opened_leaves_nothing(tmp_path: Path) -> None:
-    """Nobody has anything to free, so nothing is said at the end; nor is it in a forked child."""
+    """A session that fails to open, and a forked child, report no leaks at exit."""
     path = write(tmp_path, small_graph())
     script = tmp_path / "failing.py"
     script.write_text(
@@ -520,7 +520,7 @@ def test_a_session_that_cannot_be_opened_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_a_buffer_freed_twice_is_found(client: Client) -> None:
-    """At the line of the second call, with that of the first; a new buffer is another one."""
+    """Freeing a buffer twice is a finding at the second call that names the line of the first."""
     htp.rpcmem_free(client.buffer)
     new = htp.rpcmem_alloc(htp.RPCMEM_HEAP_ID_SYSTEM, htp.RPCMEM_DEFAULT_FLAGS, 64)
     htp.rpcmem_free(new)
@@ -533,7 +533,7 @@ def test_a_buffer_freed_twice_is_found(client: Client) -> None:
 
 
 def test_a_buffer_freed_twice_after_its_backend_is_found(client: Client) -> None:
-    """The findings of the backend stay to be read."""
+    """A buffer freed again after its backend is still a finding of that backend."""
     htp.rpcmem_free(client.buffer)
     client.context.free()
     assert client.backend.free() == ()
@@ -544,7 +544,7 @@ def test_a_buffer_freed_twice_after_its_backend_is_found(client: Client) -> None
 def test_the_end_of_the_process_can_be_kept_quiet(
     client: Client, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """By the same variable as for LPAI."""
+    """QNNMEM_LEAKS=0 disables the report at exit, like for LPAI."""
     monkeypatch.setenv("QNNMEM_LEAKS", "0")
     report()
     assert capsys.readouterr().err == ""
@@ -553,7 +553,7 @@ def test_the_end_of_the_process_can_be_kept_quiet(
 
 
 def test_graphs_too_small_for_mistakes_are_told(client: Client) -> None:
-    """A mistake with an offset needs more than an aligned unit."""
+    """`obstacle_to_misuse` names a graph without inputs or with less than 128 bytes of input."""
     assert obstacle_to_misuse(small_graph()) == ""
     short = small_graph(inputs=(tensor(1, "x", 100),))
     assert "less than 128 bytes" in obstacle_to_misuse(short)
@@ -563,7 +563,7 @@ def test_graphs_too_small_for_mistakes_are_told(client: Client) -> None:
 def test_executing_without_the_library_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Registration works anywhere, the first execution names what is missing."""
+    """Without the library, registration works and the first execution raises NoCompiler."""
 
     def nowhere() -> None:
         raise NoCompiler("the real HTP library is not installed")
@@ -576,12 +576,12 @@ def test_executing_without_the_library_says_so(
         session.run({"x": numpy.zeros(200, "uint8")})
 
 
-# --- The short way -------------------------------------------------------------------------------
+# --- Sessions ------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("io", ["raw", "memhandle"])
 def test_a_session_runs_and_lets_go(tmp_path: Path, io: str) -> None:
-    """Results are the caller's own, runs do not disturb each other, nothing is found."""
+    """A session returns separate results for each run, and closing leaves no findings."""
     values = numpy.arange(200, dtype="uint8")
     with htp.open(write(tmp_path, small_graph()), io=io, compute=add_one) as session:
         first = session.run({"x": values})["y"]
@@ -595,7 +595,7 @@ def test_a_session_runs_and_lets_go(tmp_path: Path, io: str) -> None:
 
 
 def test_a_session_refuses_other_values(tmp_path: Path) -> None:
-    """Names, types and shapes are the graph's; the ways are two."""
+    """A session refuses unknown names, wrong types or shapes, and unknown io modes."""
     path = write(tmp_path, small_graph())
     with pytest.raises(UsageError, match="raw or memhandle"):
         htp.open(path, io="ion")
@@ -619,7 +619,7 @@ def test_a_session_refuses_other_values(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def sliced(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Compile a model that gives the first row of its input."""
+    """Compile a model that returns the first row of its input."""
     folder = tmp_path_factory.mktemp("sliced")
     (folder / "sliced.onnx").write_bytes(sliced_inputs(1, 1))
     binary = folder / "sliced.bin"
@@ -634,7 +634,7 @@ def sliced(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @needs_library
 @pytest.mark.parametrize("io", ["raw", "memhandle"])
 def test_the_library_computes_in_the_clients_memory(sliced: Path, io: str) -> None:
-    """The result is that of the model, whichever way the bytes come; a handle is used again."""
+    """The real library computes the same in raw memory and in handles, also when reused."""
     random = numpy.random.default_rng(5)
     with htp.open(sliced, io=io) as session:
         (given,), (wanted,) = session.graph.described.inputs, session.graph.described.outputs
@@ -651,7 +651,7 @@ def test_the_library_computes_in_the_clients_memory(sliced: Path, io: str) -> No
 @pytest.mark.htp
 @needs_library
 def test_the_library_answers_mistakes_as_documented(sliced: Path) -> None:
-    """Where the contract's source says that the library gives the same code, it does."""
+    """The library answers each mistake with the code that the contract quotes from the library."""
     graph = read_context(sliced).graphs[0]
     with Worker() as worker:
         rows = try_misuses(sliced, graph, 57, worker=worker)
@@ -666,7 +666,7 @@ def test_the_library_answers_mistakes_as_documented(sliced: Path) -> None:
 @pytest.mark.htp
 @needs_library
 def test_a_limit_ends_an_execution(sliced: Path) -> None:
-    """A graph that takes too long is given up with a sentence."""
+    """An execution over the time limit raises CannotTell."""
     from qnnmem.errors import CannotTell
 
     backend = htp.HtpBackend.create(time_limit_s=0.001)
@@ -681,12 +681,12 @@ def test_a_limit_ends_an_execution(sliced: Path) -> None:
 
 
 def test_the_descriptor_is_frozen(client: Client) -> None:
-    """A descriptor is a value: a changed one is another."""
+    """A descriptor is an immutable value: a changed copy compares unequal."""
     assert replace(client.place(), offset=64) != client.place()
 
 
 def test_the_page_names_no_line_that_depends_on_where_it_is_pasted() -> None:
-    """Its Python is copied into files of any name, at any line."""
+    """Python on the Qmem page names no line numbers, because users paste it at any line."""
     page = Path(__file__).parents[2] / "docs" / "reference" / "commands" / "qmem.md"
     blocks = page.read_text("utf-8").split("```python\n")[1:]
     assert blocks

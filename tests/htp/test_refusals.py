@@ -1,4 +1,4 @@
-"""Why the real library refuses models: the node, its types, the reason, what helps."""
+"""Refusals of the real library name the node, its types, the reason and a cure."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def worker() -> Iterator[Worker]:
-    """Give one worker for all compiles."""
+    """Return one worker for all compiles."""
     with Worker(warm=True) as one:
         yield one
 
@@ -57,14 +57,14 @@ def save(
 
 
 def refused(path: Path, worker: Worker, **options: Any) -> CompileFailure:
-    """Give the refusal of a model that must not compile."""
+    """Return the refusal of a model that must not compile."""
     result = compile_model(path, SM8650, CompileOptions(**options), worker=worker)
     assert isinstance(result, CompileFailure)
     return result
 
 
 def many_kinds(path: Path) -> Path:
-    """Write a model of independent nodes that QNN cannot take, each for a reason of its own."""
+    """Write a model of independent nodes that QNN refuses, each for a different reason."""
     body = helper.make_graph(
         [node("Identity", ["c"], ["c2"]), node("Add", ["s", "s"], ["s2"])],
         "body",
@@ -126,7 +126,7 @@ SIX = "one of the tensors has 6 dimensions, which HTP does not support for this 
 TYPES = "HTP does not support the operator with these data types"
 REASONS = {
     "arc": ("Acosh", NO_TYPE),
-    "o2": ("Det", NO_TYPE),  # a node without a name goes by its output
+    "o2": ("Det", NO_TYPE),  # a node without a name is identified by its output
     "contract": ("Einsum", "Einsum unsupported equation: bij,jki->bk"),
     "power_pool": ("LpPool", "QNN LpPool only supports p=1 or p=2"),
     "put": ("ScatterND", "ScatterND does not support reduction min"),
@@ -148,7 +148,7 @@ REASONS = {
 def test_every_node_is_named_with_types_and_the_right_reason(
     worker: Worker, tmp_path: Path
 ) -> None:
-    """One refusal for each kind, with the line of the log that decides it."""
+    """Each refused node is named with its types, the reason and the decisive line of the log."""
     failure = refused(many_kinds(tmp_path / "many.onnx"), worker)
     found = {one.name: one for one in failure.unsupported}
     assert set(found) == set(REASONS)
@@ -161,13 +161,13 @@ def test_every_node_is_named_with_types_and_the_right_reason(
     assert found["double_plus"].inputs == ("float64 4x8", "float64 4x8")
     assert found["six_dimensions"].outputs == ("float32 1x8x2x2x2x2",)
     assert "export the model with 32-bit floats" in failure.sentence
-    # A part that begins with 64-bit floats cannot be compiled, so cutting there is no advice.
+    # A part that begins with 64-bit floats cannot be compiled, so a partition is no cure.
     assert "partition" not in failure.sentence
     assert "(op_unsupported)" in reading_of(failure.evidence)
 
 
 def test_nodes_in_another_layout_keep_their_names(worker: Worker, tmp_path: Path) -> None:
-    """ONNX Runtime makes them anew under names of its own; where all are refused, none is cut."""
+    """A node that ONNX Runtime renames for another layout keeps its own name in the refusal."""
     path = save(
         tmp_path / "grid.onnx",
         [node("Conv", ["x", "w"], ["y"], "dilated", dilations=[2, 2, 2])],
@@ -182,7 +182,7 @@ def test_nodes_in_another_layout_keep_their_names(worker: Worker, tmp_path: Path
 
 
 def test_an_operator_of_an_own_domain_is_named(worker: Worker, tmp_path: Path) -> None:
-    """ONNX Runtime refuses the whole model for it."""
+    """ONNX Runtime refuses a whole model with an unknown domain; the refusal names the operator."""
     nodes = [node("Relu", ["x"], ["r"]), node("Mine", ["r"], ["y"], domain="com.example")]
     path = save(tmp_path / "own.onnx", nodes, [info("x", F, [1, 8])], [info("y", F, [1, 8])])
     (one,) = refused(path, worker).unsupported
@@ -190,7 +190,7 @@ def test_an_operator_of_an_own_domain_is_named(worker: Worker, tmp_path: Path) -
 
 
 def test_a_graph_that_cannot_be_composed_says_which_tensor(worker: Worker, tmp_path: Path) -> None:
-    """A 64-bit float where the part for QNN ends: code 7004, which is not about memory."""
+    """A 64-bit float at the border of the QNN part gives code 7004, which is not about memory."""
     nodes = [
         node("Cast", ["x"], ["wide"], "widen", to=D),
         node("Exp", ["wide"], ["grown"]),
@@ -208,10 +208,10 @@ def test_a_graph_that_cannot_be_composed_says_which_tensor(worker: Worker, tmp_p
 
 
 def test_a_missing_system_library_is_no_refusal(tmp_path: Path) -> None:
-    """A library that does not start says nothing of a model: what is missing is said instead."""
+    """A library that does not start raises an error about the host, not a refusal of the model."""
     library = find_library()
     for file in library.folder.glob("*.so"):
-        # Beside the link the loader does not find what the package brings along.
+        # From the link's folder the loader cannot find the libraries in the package.
         tmp_path.joinpath(file.name).symlink_to(file)
     path = save(
         tmp_path / "relu.onnx",
@@ -228,7 +228,7 @@ def test_a_missing_system_library_is_no_refusal(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("verb", ["footprint", "fit", "qmem"])
 def test_verbs_recommend_what_they_have(tmp_path: Path, verb: str) -> None:
-    """The parts that QNN takes are compiled by another verb, and the reason is said once."""
+    """`footprint`, `fit` and `qmem` recommend `prepare --partition` once, with the log line."""
     nodes = [node("Relu", ["x"], ["r"], "fine"), node("Acosh", ["r"], ["y"], "arc")]
     path = save(tmp_path / "odd.onnx", nodes, [info("x", F, [1, 8])], [info("y", F, [1, 8])])
     done = run(verb, path, "--soc", "SM8650")
@@ -252,7 +252,7 @@ def test_verbs_recommend_what_they_have(tmp_path: Path, verb: str) -> None:
 
 
 def test_a_time_limit_has_its_own_exit_code(tmp_path: Path) -> None:
-    """Neither refused nor unknown: not finished."""
+    """A compile over --time-limit exits with 4, neither refused nor undecided."""
     path = save(
         tmp_path / "relu.onnx",
         [node("Relu", ["x"], ["y"])],
@@ -266,7 +266,7 @@ def test_a_time_limit_has_its_own_exit_code(tmp_path: Path) -> None:
 
 
 def test_a_binary_for_a_later_hexagon(tmp_path: Path) -> None:
-    """The architecture is said before any size, and VTCM over the SoC's is marked, also loaded."""
+    """A binary for a later Hexagon fails by architecture first; too much VTCM is marked."""
     path = save(
         tmp_path / "relu.onnx",
         [node("Relu", ["x"], ["y"])],
@@ -304,7 +304,7 @@ def branch_on_a_weight(path: Path) -> Path:
 
 @pytest.mark.parametrize("verb", ["footprint", "fit", "qmem"])
 def test_a_partition_that_fails_is_not_recommended(tmp_path: Path, verb: str) -> None:
-    """A cure is tried before it is printed; the reason why it fails is shown."""
+    """A partition that fails in a trial is not recommended, and the reason is shown."""
     path = branch_on_a_weight(tmp_path / "branch.onnx")
     done = run(verb, path, "--soc", "SM8650")
     assert "--partition" not in done.output
@@ -316,7 +316,7 @@ def test_a_partition_that_fails_is_not_recommended(tmp_path: Path, verb: str) ->
 def test_a_partitioned_model_is_written_with_its_cpu_nodes_and_runs(
     worker: Worker, tmp_path: Path
 ) -> None:
-    """The EPContext model keeps the nodes of the CPU and gives the results of the CPU."""
+    """The EPContext model of a partition keeps the CPU nodes and matches the CPU results."""
     import onnxruntime
 
     nodes = [

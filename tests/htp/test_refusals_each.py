@@ -1,4 +1,4 @@
-"""Small models, one of each kind, that QNN cannot take whole: each refusal by node and reason."""
+"""Small models of each kind that QNN refuses; each refusal names the node and the reason."""
 
 from __future__ import annotations
 
@@ -49,14 +49,14 @@ def save(
 
 
 def scan() -> onnx.GraphProto:
-    """Give the body of a running sum."""
+    """Return the body of a running sum."""
     nodes = [node("Add", ["s", "e"], ["s2"]), node("Identity", ["s2"], ["o"])]
     inputs = [info("s", F, [8]), info("e", F, [8])]
     return helper.make_graph(nodes, "b", inputs, [info("s2", F, [8]), info("o", F, [8])])
 
 
 def sequence(name: str) -> onnx.ValueInfoProto:
-    """Give the description of a sequence of tensors."""
+    """Return the type of a sequence of tensors."""
     one = helper.make_tensor_type_proto(F, [4, 8])
     return helper.make_value_info(name, helper.make_sequence_type_proto(one))
 
@@ -66,7 +66,7 @@ D48 = [info("x", D, [4, 8])], [info("y", D, [4, 8])]
 WIDE = numpy.ones((8, 8))
 FLOAT8 = helper.make_tensor("z", TensorProto.FLOAT8E4M3FN, [], [0.0])
 WORDS = numpy_helper.from_array(numpy.array(["a", "b"], dtype=object), "w")
-# What the model consists of, then the node, its operator and the reason, as the log has it.
+# The model, then the node, the operator and the reason in the log.
 KINDS: dict[str, tuple[Callable[[Path], None], str, str, str]] = {
     "float64": (
         lambda p: save(p, [node("MatMul", ["x", "w"], ["y"], "mm")], *D48, w=WIDE),
@@ -229,14 +229,14 @@ KINDS: dict[str, tuple[Callable[[Path], None], str, str, str]] = {
 
 @pytest.fixture(scope="module")
 def worker() -> Iterator[Worker]:
-    """Give one worker for all compiles."""
+    """Return one worker for all compiles."""
     with Worker(warm=True) as one:
         yield one
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_node_and_the_reason(kind: str, worker: Worker, tmp_path: Path) -> None:
-    """The first node that is refused, by name, with the reason that the log has."""
+    """The first refused node is named with its operator and the reason from the log."""
     make, name, operator, reason = KINDS[kind]
     path = tmp_path / "model.onnx"
     make(path)
@@ -249,7 +249,7 @@ def test_the_node_and_the_reason(kind: str, worker: Worker, tmp_path: Path) -> N
 
 
 def test_a_model_of_the_future(worker: Worker, tmp_path: Path) -> None:
-    """The reason without the place in ONNX Runtime's source that says it."""
+    """An unsupported IR version is quoted from ONNX Runtime without its source location."""
     path = tmp_path / "model.onnx"
     save(path, [node("Relu", ["x"], ["y"])], [X], [Y], 19)
     model = onnx.load(path)
@@ -262,7 +262,7 @@ def test_a_model_of_the_future(worker: Worker, tmp_path: Path) -> None:
 
 
 def test_an_operator_set_of_the_future(worker: Worker, tmp_path: Path) -> None:
-    """Refused before anything is compiled."""
+    """An unknown operator set is refused before the compile."""
     path = tmp_path / "model.onnx"
     save(path, [node("Relu", ["x"], ["y"])], [X], [Y], 99)
     with pytest.raises(LoadError, match="uses ONNX operator set 99; the newest supported one is"):
@@ -270,7 +270,7 @@ def test_an_operator_set_of_the_future(worker: Worker, tmp_path: Path) -> None:
 
 
 def test_a_shape_that_the_user_can_state(worker: Worker, tmp_path: Path) -> None:
-    """What fixing a shape mends is said as that, with the shape, not as a refusal."""
+    """A data-dependent shape is an error that suggests --shape, not a refusal by QNN."""
     path = tmp_path / "model.onnx"
     save(path, [RELU, node("NonZero", ["r"], ["y"], "where")], [X], [info("y", I64, [2, "n"])])
     with pytest.raises(LoadError, match=r"depends on the data; set its largest shape with"):
@@ -278,7 +278,7 @@ def test_a_shape_that_the_user_can_state(worker: Worker, tmp_path: Path) -> None
 
 
 def test_sparse_weights_are_called_so(tmp_path: Path) -> None:
-    """Not a tensor that nothing produces."""
+    """A model with sparse weights exits with 2 and says that sparse tensors are not supported."""
     path = tmp_path / "model.onnx"
     save(path, [node("MatMul", ["x", "w"], ["y"], "mm")], [X], [Y])
     model = onnx.load(path)
@@ -294,7 +294,7 @@ def test_sparse_weights_are_called_so(tmp_path: Path) -> None:
 def test_the_recommended_command_can_be_pasted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It names model, SoC, sizes, settings and output, whatever verb recommends it."""
+    """The recommended command names model, SoC, sizes, settings and output, for each verb."""
     monkeypatch.chdir(tmp_path)
     path = Path("odd model.onnx")
     nodes = [RELU, node("Acosh", ["r"], ["y"], "arc")]
@@ -324,21 +324,21 @@ def test_the_recommended_command_can_be_pasted(
 
 
 def test_a_sweep_without_time_says_so(tmp_path: Path) -> None:
-    """No row was finished: that is another answer than one that cannot be told."""
+    """A sweep in which no row finished in time exits with 4, and its rows are not cached."""
     path = tmp_path / "relu.onnx"
     save(path, [node("Relu", ["x"], ["y"])], [info("x", F, ["n", 8])], [info("y", F, ["n", 8])])
     words = ("sweep", path, "--soc", "SM8650", "--vary", "n=1,2", "--cache", tmp_path / "kept")
     late = run(*words, "--time-limit", "0.01")
     assert exit_code(late) == 4
     assert "2 failed" in late.output
-    # It was not kept as a refusal.
+    # The failed rows were not cached as refusals.
     assert exit_code(run(*words)) == 0
 
 
 def test_one_limit_is_for_all_that_qmem_does(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two compiles, two loads and four runs share it; each request is given what is left."""
+    """All requests of `qmem` share one time limit; each request gets the remaining time."""
     path = tmp_path / "relu.onnx"
     save(path, [node("Relu", ["x"], ["y"])], [info("x", F, [64, 64])], [info("y", F, [64, 64])])
     given: list[float] = []

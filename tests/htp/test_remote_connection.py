@@ -1,4 +1,4 @@
-"""The near end of a pipe to a worker: whatever a command turns out to be, one sentence says it."""
+"""The client end of a pipe to a worker: any wrong program gives one sentence."""
 
 from __future__ import annotations
 
@@ -58,9 +58,9 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="the far end is for L
     ],
 )
 def test_what_is_no_worker_is_one_sentence(text: str, words: str) -> None:
-    """The sentence has the command, what it did, and the end of what it said."""
+    """A program that is not a worker gives one sentence with its last output, and exit code 2."""
     start_s = 0.5 if "sleep" in text else 60.0
-    if "copyfileobj" in text:  # flushes nothing by itself
+    if "copyfileobj" in text:  # this program flushes nothing by itself
         text = "import os\nwhile b := os.read(0, 999): os.write(1, b)"
     with pytest.raises(WorkerLost) as caught:
         Connection(program(text), start_s=start_s)
@@ -71,7 +71,7 @@ def test_what_is_no_worker_is_one_sentence(text: str, words: str) -> None:
 
 
 def test_another_protocol_is_refused() -> None:
-    """Also between two ends that call themselves alike."""
+    """A worker with another protocol is refused, even with the same version."""
     command = fake("read()", __version__)
     text = command[-1].replace('"hello": 2', '"hello": 1')
     with pytest.raises(WorkerError, match=r"protocol 1, but this side uses 2: install the same"):
@@ -80,13 +80,13 @@ def test_another_protocol_is_refused() -> None:
 
 @pytest.mark.parametrize("version", ["0.0.1", "9.9", "", "x" * 99])
 def test_another_version_is_refused(version: str) -> None:
-    """Both versions are named."""
+    """A worker with another version is refused, and the message names the version of this side."""
     with pytest.raises(WorkerError, match=f"this side has {__version__}: install the same"):
         Connection(fake("read()", version))
 
 
 def test_a_worker_without_the_library_says_so() -> None:
-    """The reason of the far end is passed on; that is exit code 3, as it would be here."""
+    """If the worker has no library, its reason is passed on as NoCompiler."""
     then = "print('', end='')"
     command = fake(then, __version__)
     text = command[-1].replace('"library"', '"missing": "not installed", "library"')
@@ -95,7 +95,7 @@ def test_a_worker_without_the_library_says_so() -> None:
 
 
 def ask(then: str) -> Worker:
-    """Give a client of a worker that does something odd after its hello."""
+    """Return a client of a worker that runs this program after its hello."""
     command = fake(then, __version__)
     return Worker(library=Library("2.7.0", "1", Path("/far"), command))
 
@@ -112,13 +112,13 @@ _SERVE = "read(); send({'type': 'Missing', 'files': []}); read(); "
 
 
 def changed(**changes: object) -> str:
-    """A far end that sends an outcome with other values."""
+    """Return a program for a worker that sends an outcome with changed values."""
     outcome = {**_OUTCOME, "outcome": {**_OUTCOME["outcome"], **changes}}  # type: ignore[dict-item]
     return f"{_SERVE}send({outcome})"
 
 
 def test_an_outcome_is_read() -> None:
-    """The tests below are about a worker that would be understood."""
+    """A well-formed outcome is read with its kind, memory and time."""
     with ask(f"{_SERVE}send({_OUTCOME})") as worker:
         outcome = worker.ask(VersionsRequest())
     assert (outcome.kind, outcome.peak_rss, outcome.seconds) == ("done", 1, 0.5)
@@ -146,14 +146,14 @@ def test_an_outcome_is_read() -> None:
     ],
 )
 def test_an_answer_that_is_none_loses_the_worker(then: str) -> None:
-    """Nothing that a worker sends is trusted to be well-formed."""
+    """A malformed answer closes the worker with one sentence."""
     with ask(then) as worker, pytest.raises(WorkerLost) as caught:
         worker.ask(VersionsRequest())
     assert "\n" not in str(caught.value)
 
 
 def test_a_refusal_of_the_far_end_is_passed_on() -> None:
-    """The worker is ready for the next request."""
+    """A refusal by the worker is passed on, and the worker serves the next request."""
     then = "read(); send({'type': 'WorkerRefusal', 'sentence': 'the disk is full'})\n"
     then += f"{_SERVE}send({_OUTCOME})"
     with ask(then) as worker:
@@ -163,14 +163,14 @@ def test_a_refusal_of_the_far_end_is_passed_on() -> None:
 
 
 def test_a_worker_that_dies_is_started_again() -> None:
-    """The next request is served by a new one."""
+    """After a worker dies, the next request starts a new worker."""
     with ask(f"{_SERVE}send({_OUTCOME})") as worker:
         assert worker.ask(VersionsRequest()).is_done
         assert worker.ask(VersionsRequest()).is_done
 
 
 def test_a_worker_that_hangs_is_silent() -> None:
-    """Whoever sends no sign of life for too long is given up."""
+    """A worker that is silent for longer than the limit is given up."""
     connection = Connection(fake("time.sleep(60)", __version__), silence_s=0.3)
     with pytest.raises(WorkerLost, match=r"was silent for 0\.3 s"):
         connection.receive()
@@ -178,7 +178,7 @@ def test_a_worker_that_hangs_is_silent() -> None:
 
 
 def test_no_thread_is_left() -> None:
-    """A closed connection holds nothing."""
+    """A closed connection leaves no thread, also if it is closed twice."""
     before = threading.active_count()
     connection = Connection(fake("read()", __version__))
     connection.close()
@@ -188,13 +188,13 @@ def test_no_thread_is_left() -> None:
 
 @linux
 def test_a_request_goes_through_the_whole_pipe(tmp_path: Path) -> None:
-    """The real far end serves requests, and ends a request whose client does not want it."""
+    """The real worker serves requests and stops a request that the client cancels."""
     library = Library("2.7.0", "1", Path("nowhere"), bare(tmp_path / "far"))
     sent = tmp_path / "model.bin"
     sent.write_bytes(bytes(3 << 20))
 
     class NotWanted(Exception):
-        """Raised by the client's own progress."""
+        """Raised by the client's progress callback."""
 
     def stop(tick: Tick) -> None:
         if tick.sent is None:

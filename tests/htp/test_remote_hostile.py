@@ -1,4 +1,4 @@
-"""A far end that means harm: every field of its answers wrong in turn, one sentence each time."""
+"""A hostile worker: every field of its answers is wrong in turn, and each gives one sentence."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ BINARY = b"a context binary"
 
 @pytest.fixture(autouse=True)
 def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Give a far end little time beyond the limit, and between its words."""
+    """Set short limits for the worker's answers."""
     monkeypatch.setattr(near, "_LATE_S", 0.5)
     monkeypatch.setattr(near, "connect", lambda said: Connection(said, start_s=20.0, silence_s=2.0))
 
 
 def ask(turns: list[bytes], folder: Path) -> RequestOutcome | QnnMemError:
-    """Ask a far end for a compile into a folder."""
+    """Ask a worker to compile into a folder."""
     library = Library("2.7.0", "1", Path("/far"), command(turns))
     output = folder / "out" / "model.onnx"
     output.parent.mkdir(exist_ok=True)
@@ -65,7 +65,7 @@ def ask(turns: list[bytes], folder: Path) -> RequestOutcome | QnnMemError:
 
 
 def test_an_honest_far_end_is_understood(tmp_path: Path) -> None:
-    """What is spoilt below would do."""
+    """The honest conversation that the tests below damage gives a compiled binary."""
     done = ask(spoken(conversation(BINARY)), tmp_path)
     assert isinstance(done, RequestOutcome)
     reply = done.result(CompileReply)
@@ -77,7 +77,7 @@ CAME = {"model_qnn.bin": Path("/here/model_qnn.bin"), "model.onnx": Path("/here/
 
 
 def checked(header: dict[str, Any]) -> RequestOutcome | None:
-    """Give what the near side makes of an outcome; None where it loses the worker."""
+    """Return the client's result for an outcome; None if the client drops the worker."""
 
     class Pipe:
         command = ("far",)
@@ -93,13 +93,13 @@ def checked(header: dict[str, Any]) -> RequestOutcome | None:
     answer._keep, answer._made = None, dict(CAME)
     try:
         return answer._checked(decode(packed(header), RemoteOutcome))
-    except (WorkerError, ValueError):  # which the connection tells from a message
+    except (WorkerError, ValueError):  # the connection turns both into an invalid answer
         return None
 
 
 @pytest.mark.parametrize("place", places(OUTCOME), ids=str)
 def test_no_field_of_an_outcome_is_trusted(place: tuple[Any, ...]) -> None:
-    """Whatever stands there, it is refused, or is of the type that callers read."""
+    """A changed field of an outcome is refused or has the declared type and known files."""
     for value in NASTY:
         header = copy.deepcopy(OUTCOME)
         put(header, place, copy.deepcopy(value))
@@ -133,7 +133,7 @@ NO_LIBRARIES: tuple[Any, ...] = (None, "x", [], ["a"], {}, 3)
     ],
 )
 def test_no_field_of_a_hello_is_trusted(key: str, value: Any) -> None:
-    """A limit that is none would end every request at once, or never."""
+    """An invalid limit or library in the hello is an invalid answer."""
     connection = Connection.__new__(Connection)
     connection.command, connection._why = ("far",), ""
     lost = WorkerError("an invalid answer")
@@ -143,7 +143,7 @@ def test_no_field_of_a_hello_is_trusted(key: str, value: Any) -> None:
 
 
 def outcome(**changes: Any) -> dict[str, Any]:
-    """Give an outcome with another reply."""
+    """Return an outcome with a changed reply."""
     return {**OUTCOME, "outcome": {**OUTCOME["outcome"], "reply": {**REPLY, **changes}}}
 
 
@@ -178,7 +178,7 @@ CASES: dict[str, list[bytes]] = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_harm_is_one_sentence_and_nothing_is_left(case: str, tmp_path: Path) -> None:
-    """No file but the results is touched, and the worker is lost."""
+    """A hostile answer changes no file, gives one sentence and closes the worker."""
     tmp_path.joinpath("canary").write_text("mine")
     before = snapshot(tmp_path)
     found = ask(CASES[case], tmp_path)
@@ -188,7 +188,7 @@ def test_harm_is_one_sentence_and_nothing_is_left(case: str, tmp_path: Path) -> 
 
 
 def test_a_binary_with_a_model_that_is_none_is_one_sentence(tmp_path: Path) -> None:
-    """The binary is sound, so only its model tells; nothing is left at the output."""
+    """A valid binary with an invalid EPContext model gives one sentence and leaves no file."""
     binary = (EXAMPLES / "small_htp.bin").read_bytes()
     library = Library("2.7.0", "1", Path("/far"), command(spoken(conversation(binary))))
     options = CompileOptions(dims={"N": 1}, time_limit_s=20.0)
@@ -200,14 +200,14 @@ def test_a_binary_with_a_model_that_is_none_is_one_sentence(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("seed", sorted({6, 7, 9, 10, 11, *seeds(0)}))
 def test_a_spoilt_conversation_is_survived(seed: int, tmp_path: Path) -> None:
-    """A compile ends with an answer or a sentence."""
+    """A compile over a damaged conversation ends with a failure or one sentence, without files."""
     library = Library("2.7.0", "1", Path("/far"), command(mutated(BINARY, seed)))
     options = CompileOptions(dims={"N": 1}, time_limit_s=2.0)
     said = ""
     with suppress(QnnMemError), Worker(library=library) as worker:
         target = tmp_path / "a.bin"
         found = compile_model(MODEL, find_soc("SM8650"), options, output=target, worker=worker)
-        assert isinstance(found, CompileFailure)  # the binary is none
+        assert isinstance(found, CompileFailure)  # the binary is invalid
         said = found.sentence
     assert "\n" not in said
     assert not list(tmp_path.iterdir())

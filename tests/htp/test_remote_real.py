@@ -1,4 +1,4 @@
-"""The real library through a pipe: the same answers as here, and nothing left when it is cut."""
+"""The real library through a pipe gives the local answers and leaves nothing when cut off."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from qnnmem.htp.worker import Worker
 ROOT = Path(__file__).parents[2]
 BINARY, MODEL = ROOT / "examples" / "small_htp.bin", ROOT / "examples" / "small.onnx"
 SOC = ("--soc", "SM8650")
-# What differs between two runs of the same machine.
+# These values differ between two runs on the same machine.
 VARYING = {"seconds", "copy_seconds", "nanoseconds", "host_ram", "host_ram_bytes", "from_cache"}
 pytestmark = [
     pytest.mark.htp,
@@ -36,7 +36,7 @@ pytestmark = [
 
 @pytest.fixture
 def far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Give the folder of a worker of this machine, which is used from here on."""
+    """Start using a worker on this machine, and return its folder."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setenv("PYTHONPATH", str(ROOT / "src"))
     folder = tmp_path / "far"
@@ -47,20 +47,20 @@ def far(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def settled(value: Any) -> Any:
-    """A result without times and the host's memory."""
+    """Return a result without times and host memory."""
     if isinstance(value, dict):
         return {key: settled(one) for key, one in value.items() if key not in VARYING}
     return [settled(one) for one in value] if isinstance(value, list) else value
 
 
 def answer(*words: str | Path) -> tuple[int, Any]:
-    """Exit code and JSON of a command."""
+    """Return the exit code and the JSON of a command."""
     done = run(*words, "--json")
     return exit_code(done), settled(json.loads(done.stdout))
 
 
 def external(folder: Path) -> Path:
-    """Give a model whose weights lie in a file of their own."""
+    """Write a model with weights in a separate file."""
     weights = numpy.random.default_rng(0).standard_normal((32, 32)).astype("float32")
     node = helper.make_node("MatMul", ["x", "w"], ["y"], "m")
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [4, 32]) for name in "xy"]
@@ -85,7 +85,7 @@ def external(folder: Path) -> Path:
 def test_answers_through_a_pipe_are_those_of_this_machine(
     far: Path, words: tuple[str | Path, ...], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Byte for byte but for times; then the worker is gone, and its folder of work."""
+    """Answers through a pipe equal the local answers except for times, and leave no work folder."""
     there = answer(*words)
     close_parked()
     assert [path for path in far.iterdir() if path.name.startswith(".")] == []
@@ -95,7 +95,7 @@ def test_answers_through_a_pipe_are_those_of_this_machine(
 
 
 def test_weights_and_samples_go_along(far: Path, tmp_path: Path) -> None:
-    """A model with weights and calibration data in other files is quantized at the far end."""
+    """The client sends weights and calibration files, so the worker can quantize the model."""
     model, sample = external(tmp_path), tmp_path / "sample.npy"
     numpy.save(sample, numpy.ones((4, 32), "float32"))
     target = tmp_path / "made.bin"
@@ -110,7 +110,7 @@ def test_weights_and_samples_go_along(far: Path, tmp_path: Path) -> None:
 def test_weights_of_their_own_are_quantized_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """ONNX Runtime leaves them outside of the model that it folds."""
+    """External weights are quantized on this machine, although ONNX Runtime does not fold them."""
     monkeypatch.setenv("QNNMEM_HTP_WORKER", "")
     target = tmp_path / "made.bin"
     words = ("--backend", "htp", *SOC, "--precision", "int8", "-o", target)
@@ -118,7 +118,7 @@ def test_weights_of_their_own_are_quantized_here(
 
 
 def test_a_worker_that_is_killed_is_one_sentence(far: Path, tmp_path: Path) -> None:
-    """In the middle of a file and in the middle of a request; the next request is served."""
+    """A worker killed during a file or a request gives one sentence; the next request works."""
     large = tmp_path / "large.bin"
     large.write_bytes(bytes(64 << 20))
     request = LoadRequest([large], 57)

@@ -1,4 +1,4 @@
-"""The far end: requests are not trusted, files are found by content, and nothing is left."""
+"""The server end: requests are not trusted, files are identified by content, nothing remains."""
 
 from __future__ import annotations
 
@@ -63,12 +63,12 @@ from qnnmem.wire import LENGTHS, WireMessage, decode, encode, read_frame, read_r
 
 
 class FakeWorker:
-    """Answers a compile with a file, and notes what it was asked."""
+    """A worker that answers a compile with a file and records the requests."""
 
     asked: list[tuple[AnyRequest, float, int]] = []  # noqa: RUF012  emptied by the fixture
 
     def __init__(self, **_: Any) -> None:
-        """Take what a worker takes."""
+        """Accept the arguments of a worker."""
 
     def __enter__(self) -> FakeWorker:
         return self
@@ -77,7 +77,7 @@ class FakeWorker:
         """Do nothing."""
 
     def ask(self, request: AnyRequest, **limits: Any) -> RequestOutcome:
-        """Answer."""
+        """Record the request and answer."""
         FakeWorker.asked.append((request, limits["time_limit_s"], limits["memory_limit"]))
         if isinstance(request, WaitRequest):
             while True:
@@ -97,7 +97,7 @@ class FakeWorker:
 
 
 class Client:
-    """Speaks to a server in a thread of this process."""
+    """A client of a server in a thread of this process."""
 
     def __init__(self, folder: Path, limits: ServerLimits) -> None:
         near, self._into = os.pipe()
@@ -120,13 +120,13 @@ class Client:
         replies.close()
 
     def send(self, message: Any, payload: bytes = b"") -> None:
-        """Send a frame with a message, or with any other value."""
+        """Send a frame with a message or any other value."""
         text = encode(message) if isinstance(message, WireMessage) else packed(message)
         self.stdin.write(LENGTHS.pack(len(text), len(payload)) + text + payload)
         self.stdin.flush()
 
     def receive(self) -> Any:
-        """Receive a message that is no beat; its payload is kept."""
+        """Return the next message that is not a beat, and keep its payload."""
         while True:
             frame = read_frame(self.stdout, FromWorker, 1 << 26)
             assert frame is not None
@@ -135,7 +135,7 @@ class Client:
                 return message
 
     def give(self, content: bytes, *, keep: bool = True) -> Path:
-        """Send a file; gives its name, and keeps what was answered."""
+        """Send a file, keep the answer and return the file's name."""
         digest = hashlib.sha256(content).hexdigest()
         self.send(SendFile(FileName(digest, len(content)), keep))
         self.send(FilePart(), content)
@@ -143,12 +143,12 @@ class Client:
         return Path(digest)
 
     def ask(self, request: RemoteRequest, **more: Any) -> Any:
-        """Send a request and receive the first frame of its answer."""
+        """Send a request and return the first message of the answer."""
         self.send(Ask(request, **{"time_limit_s": 10, **more}))
         return self.receive()
 
     def close(self) -> None:
-        """Leave, and wait until the server has noticed."""
+        """Close the connection and wait until the server ends."""
         self.stdin.close()
         self._thread.join(300)
         assert not self._thread.is_alive()
@@ -157,7 +157,7 @@ class Client:
 
 @pytest.fixture
 def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
-    """Give a client of a server with a worker that is told what to answer."""
+    """Return a client of a server with a scripted worker."""
     monkeypatch.setattr(server, "Worker", FakeWorker)
     monkeypatch.setattr(server, "installed_library", lambda: Library("2.7.0", "1", Path("lib")))
     FakeWorker.asked = []
@@ -168,7 +168,7 @@ def client(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
 
 
 def test_the_hello_has_versions_and_limits(client: Client) -> None:
-    """Both ends know what they may ask for."""
+    """The hello states the protocol, the versions and the limits of the server."""
     hello = client.hello
     assert (hello.hello, hello.qnnmem) == (PROTOCOL, __version__)
     assert hello.library == ("2.7.0", "1", "lib")
@@ -176,7 +176,7 @@ def test_the_hello_has_versions_and_limits(client: Client) -> None:
 
 
 def test_a_file_is_sent_once(client: Client) -> None:
-    """What was sent is not missing any more, also for the next client."""
+    """A stored file is not missing for later requests."""
     sent = client.give(b"model")
     assert client.answer == Stored()
     client.send(Have([FileName(str(sent), 5), FileName("0" * 64, 9)]))
@@ -185,14 +185,14 @@ def test_a_file_is_sent_once(client: Client) -> None:
 
 
 def test_memory_is_not_kept(client: Client) -> None:
-    """What is sent for one request only is gone with it."""
+    """A file sent for one request only is not stored."""
     sent = client.give(b"memory", keep=False)
     assert client.answer == Stored()
     assert not (client.folder / sent).exists()
 
 
 def test_a_file_that_changes_while_it_is_sent_is_refused(client: Client) -> None:
-    """The content is what it was announced to be; the next file is taken."""
+    """A file whose content differs from its digest is refused; the next file is stored."""
     client.send(SendFile(FileName("0" * 64, 3)))
     client.send(FilePart(), b"abc")
     assert client.receive() == WorkerRefusal("the file changed while it was sent")
@@ -201,7 +201,7 @@ def test_a_file_that_changes_while_it_is_sent_is_refused(client: Client) -> None
 
 
 def test_results_come_back_by_name(client: Client, tmp_path: Path) -> None:
-    """A compile gets paths of the far end's own folder, and its result comes in parts."""
+    """A compile runs in the server's own folder, and its results come back in parts by name."""
     model = client.give(onnx_model())
     request = CompileRequest(model, Path(), Path("model.onnx"), True, settings=HtpSettings(57))
     file = client.ask(request, time_limit_s=1e6, memory_limit=1 << 50)
@@ -219,14 +219,14 @@ def test_results_come_back_by_name(client: Client, tmp_path: Path) -> None:
 
 
 def onnx_model() -> bytes:
-    """Give the bytes of a model without weights."""
+    """Return the bytes of a model without weights."""
     from onnx import helper
 
     return bytes(helper.make_model(helper.make_graph([], "g", [], [])).SerializeToString())
 
 
 def test_shared_memory_comes_back(client: Client) -> None:
-    """What the library wrote into a tensor's memory is sent to where it is shared."""
+    """Memory that the library wrote is sent back to the shared tensor."""
     content = client.give(b"abc", keep=False)
     tensor = CallTensor(0, 3, shared=0, file=content)
     file = client.ask(CallsRequest([], 57, [ExecuteCall("g", {7: tensor})]))
@@ -268,7 +268,7 @@ COMPILE = {
     ],
 )
 def test_a_request_that_is_none_is_refused(client: Client, message: Any) -> None:
-    """One sentence, no path of the client is used, and the next request is served."""
+    """A malformed request is refused with one sentence, and the next request is served."""
     client.send(message)
     answer = client.receive()
     assert isinstance(answer, WorkerRefusal)
@@ -277,7 +277,7 @@ def test_a_request_that_is_none_is_refused(client: Client, message: Any) -> None
 
 
 def test_a_full_disk_is_one_sentence(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file for which there is no room is refused before it is sent, or where it stops."""
+    """A file without room on the disk is refused, before or while it is sent."""
     with monkeypatch.context() as patch:
         usage = type("Usage", (), {"free": (20 << 20)})
         patch.setattr(shutil, "disk_usage", lambda _: usage)
@@ -297,12 +297,12 @@ def test_a_full_disk_is_one_sentence(client: Client, monkeypatch: pytest.MonkeyP
 
 
 def test_a_client_that_leaves_ends_its_request(client: Client) -> None:
-    """Closing the pipe stops the library at its next sign of life."""
+    """Closing the pipe stops the running request."""
     assert isinstance(client.ask(WaitRequest(), time_limit_s=60), RemoteProgress)
 
 
 def test_a_request_during_another_ends_both(client: Client) -> None:
-    """Whoever does not wait for answers is no client of ours."""
+    """A second message during a request ends the request and the server."""
     assert isinstance(client.ask(WaitRequest(), time_limit_s=60), RemoteProgress)
     client.send(Have([]))
     client._thread.join(300)
@@ -310,7 +310,7 @@ def test_a_request_during_another_ends_both(client: Client) -> None:
 
 
 def test_the_oldest_files_go_first(tmp_path: Path) -> None:
-    """What was used last stays, as much as there may be."""
+    """The store removes the oldest files until its limit holds, but keeps files in use."""
     kept = FileStore(tmp_path, 10)
     for number, name in enumerate(("a", "b", "c")):
         path = tmp_path / (name * 64)
@@ -325,7 +325,7 @@ def test_the_oldest_files_go_first(tmp_path: Path) -> None:
 
 
 def folder_with(tmp_path: Path, content: bytes) -> tuple[RequestFolder, Path]:
-    """Give the folder of a request for which a file was sent."""
+    """Return the folder of a request with one sent file."""
     folder = RequestFolder(tmp_path / "request", tmp_path / "held")
     folder.held.mkdir()
     digest = hashlib.sha256(content).hexdigest()
@@ -335,19 +335,19 @@ def folder_with(tmp_path: Path, content: bytes) -> tuple[RequestFolder, Path]:
 
 
 def compiling(file: Path, **changes: Any) -> CompileRequest:
-    """Give a request with something else in it."""
+    """Return a compile request with changed fields."""
     request = CompileRequest(file, Path(), Path("model.onnx"), settings=HtpSettings(57))
     return msgspec.structs.replace(request, **changes)
 
 
 def quantizing(file: Path, **changes: Any) -> QuantizeRequest:
-    """Give a request with something else in it."""
+    """Return a quantize request with changed fields."""
     request = QuantizeRequest(file, Path(), Path(), Path("model.onnx"), "int8", 1, 0)
     return msgspec.structs.replace(request, **changes)
 
 
 def executing(**given: Any) -> CallsRequest:
-    """Give a request whose only tensor is given something."""
+    """Return a request whose only tensor has these fields."""
     return CallsRequest([], 57, [ExecuteCall("g", {1: CallTensor(0, **given)})])
 
 
@@ -373,7 +373,7 @@ def executing(**given: Any) -> CallsRequest:
     ],
 )
 def test_no_path_of_a_client_is_used(tmp_path: Path, make: Callable[[Path], RemoteRequest]) -> None:
-    """Whatever names a place outside of the request's folder is refused."""
+    """A path outside the folder of the request is refused."""
     folder, file = folder_with(tmp_path, onnx_model())
     with pytest.raises(Damaged):
         unpack(make(file), folder)
@@ -381,13 +381,13 @@ def test_no_path_of_a_client_is_used(tmp_path: Path, make: Callable[[Path], Remo
 
 @pytest.mark.parametrize("log", ["../x", "loud", ""])
 def test_no_word_of_a_client_is_used(log: str) -> None:
-    """A setting is one of those that there are."""
+    """An unknown log level is refused."""
     with pytest.raises(ValueError, match="log"):
         decode(encode(compiling(Path("a"), settings=HtpSettings(57, log=log))), RemoteRequest)
 
 
 def test_a_model_that_names_files_elsewhere_is_refused(tmp_path: Path) -> None:
-    """Weights lie in the folder that was made for them, or nowhere."""
+    """A model whose weights lie outside its folder is refused."""
     from onnx import TensorProto, helper
 
     weights = TensorProto(name="w", data_type=TensorProto.FLOAT, dims=[1])
@@ -400,7 +400,7 @@ def test_a_model_that_names_files_elsewhere_is_refused(tmp_path: Path) -> None:
 
 
 def test_more_bytes_than_announced_are_refused(tmp_path: Path) -> None:
-    """A file cannot grow over what there is room for."""
+    """More bytes than announced are refused, and the partial file is removed."""
     incoming = IncomingFile("0" * 64, 2, tmp_path)
     with pytest.raises(OutputError, match="more bytes arrived"):
         incoming.take(b"abc")

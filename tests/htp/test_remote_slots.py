@@ -1,4 +1,4 @@
-"""Several workers that take turns, and what is left when some of them are lost."""
+"""Workers that take turns, and the results that remain when some are lost."""
 
 from __future__ import annotations
 
@@ -28,32 +28,32 @@ POINTS: list[SweepPoint] = [{"batch": n, "vtcm_mb": m} for n in range(1, 13) for
 
 
 class Mortal:
-    """A compiler whose worker is lost after so many points, once or every time it is made."""
+    """A compiler whose worker is lost after a number of points, or at certain batches."""
 
     def __init__(self, life: int, dead: set[int] | None = None) -> None:
         self.life, self.closed, self.dead = life, False, dead
 
     def run(self, point: SweepPoint) -> SweepOutcome:
-        """Give what any other would give."""
+        """Return an outcome, or raise WorkerLost."""
         if self.life <= 0 or (self.dead and point["batch"] in self.dead):
             raise WorkerLost("the HTP worker ssh box is gone")
         self.life -= 1
         return SweepOutcome("fits", compile_need=100 * int(point["batch"]) + int(point["vtcm_mb"]))
 
     def close(self) -> None:
-        """Note it."""
+        """Record the close."""
         self.closed = True
 
 
 def table(folder: Path, *makers: Callable[[], Mortal]) -> list[tuple[object, ...]]:
-    """Give the rows of a sweep, without what may differ."""
+    """Return the rows of a sweep, without values that vary."""
     with Sweep(list(makers), ResultCache(folder), Identity("d", 57, "l", {})) as run:
         rows = run.table(POINTS)
     return [(row.point, row.result.state, row.result.compile_need) for row in rows]
 
 
 def test_a_lost_worker_costs_no_row(tmp_path: Path) -> None:
-    """24 compiles over two workers, one of which is killed: the table of one alone."""
+    """A sweep of 24 points loses no row when one of two workers is lost."""
     alone = table(tmp_path / "alone", lambda: Mortal(99))
     assert len(alone) == 24
     lives = iter((5, 0, 0))
@@ -67,7 +67,7 @@ def test_a_lost_worker_costs_no_row(tmp_path: Path) -> None:
 
 
 def test_rows_are_kept_when_no_worker_is_left(tmp_path: Path) -> None:
-    """The sentence says how many, and the next run does the others only."""
+    """If all workers are lost, finished rows are stored, and the next run does only the rest."""
     made: list[Mortal] = []
 
     def once() -> Mortal:
@@ -87,7 +87,7 @@ def test_rows_are_kept_when_no_worker_is_left(tmp_path: Path) -> None:
 
 
 def test_a_point_that_ends_every_worker_is_a_failed_row(tmp_path: Path) -> None:
-    """It is given up after three; the others go on, and no worker is left out for it."""
+    """A point that ends three workers is a failed row; the other points continue."""
     makers = [lambda: Mortal(99, dead={3})] * 4
     found = table(tmp_path, *makers)
     assert [state for _, state, _ in found].count("failed") == 2
@@ -95,7 +95,7 @@ def test_a_point_that_ends_every_worker_is_a_failed_row(tmp_path: Path) -> None:
 
 
 def test_a_closed_set_of_slots_closes_what_was_made() -> None:
-    """Workers that were never needed are never made."""
+    """Closing the slots closes the workers that were made; unused workers are never made."""
     made: list[Mortal] = []
 
     def make() -> Mortal:
@@ -109,7 +109,7 @@ def test_a_closed_set_of_slots_closes_what_was_made() -> None:
 
 
 def size(value: int) -> Sourced:
-    """Give a number with an origin."""
+    """Return a number with an origin."""
     return Sourced(value, Origin.MEASURED, "log")
 
 
@@ -128,7 +128,7 @@ FIT = Fit(
 
 
 def test_an_answer_is_kept_and_read_back() -> None:
-    """JSON and back gives the same value."""
+    """A verdict written as JSON reads back equal."""
     import json
 
     assert from_builtins(Fit, json.loads(json.dumps(to_builtins(FIT)))) == FIT
@@ -148,7 +148,7 @@ def test_an_answer_is_kept_and_read_back() -> None:
     ],
 )
 def test_a_file_that_holds_something_else_counts_as_missing(change: dict[str, object]) -> None:
-    """Nothing that is read is trusted."""
+    """A stored verdict with a wrong field counts as missing."""
     import json
 
     values = json.loads(json.dumps(to_builtins(FIT)))
@@ -157,7 +157,7 @@ def test_a_file_that_holds_something_else_counts_as_missing(change: dict[str, ob
 
 
 def test_spread_answers_are_those_of_one_after_another() -> None:
-    """SoCs that are alike share one answer, whoever works it out."""
+    """Judging SoCs in parallel gives the same order and verdicts as one after another."""
     targets = tuple(soc for soc in socs() if soc.has_htp)[:40]
     with ThreadPoolExecutor(3) as pool:
         spread = fit_all(targets, lambda soc: structs.replace(FIT, soc=soc), pool.map)
@@ -170,7 +170,7 @@ class Here(ThreadPoolExecutor):
 
 
 def test_a_cluster_is_sent_a_model_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A worker that does not have the files says so, and keeps what it is sent then."""
+    """A cluster worker without the model asks for it once and keeps it."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     seen: list[bytes] = []
 
@@ -204,7 +204,7 @@ def test_a_cluster_is_sent_a_model_once(tmp_path: Path, monkeypatch: pytest.Monk
 def test_a_cluster_that_is_gone_loses_the_point(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever the executor raises, and whenever nobody answers, one sentence says it."""
+    """An exception or silence of the cluster gives one sentence and loses only the point."""
     monkeypatch.setattr("qnnmem.htp.remote.cluster._LOOK_S", 0.01)
     monkeypatch.setattr("qnnmem.htp.remote.cluster.run_task", lambda *_: 1 // 0)
     model = Path(__file__).parents[2] / "examples" / "small.onnx"
@@ -223,7 +223,7 @@ def test_a_cluster_that_is_gone_loses_the_point(
 
 
 def test_a_cluster_judges_a_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its answer is that of a worker, with the model's name here; a wrong one is a lost worker."""
+    """A cluster returns its worker's verdict with the local model name, or a WorkerError."""
     from qnnmem.errors import NoCompiler
     from qnnmem.htp import fit as judges
     from qnnmem.verbs.fit import WorkerJudge

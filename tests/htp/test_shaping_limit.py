@@ -1,4 +1,4 @@
-"""One time limit for everything: fixing shapes, compiling, loading, naming weights."""
+"""One time limit covers fixing shapes, compiling, loading and naming weights."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ branching (float[batch, 4] x, int64 rate) => (float[batch, 4] y) <float[4] w = {
 
 
 def answer(verb: str, options: Mapping[str, Any], limit: int | None) -> RequestOutcome:
-    """Compile and load everything."""
+    """Compile and load every model."""
     if verb == "compile":
         return done(options)
     load = loading((0,), "Setting context 1 reserved space to 10546688")
@@ -39,7 +39,7 @@ def answer(verb: str, options: Mapping[str, Any], limit: int | None) -> RequestO
 
 
 def test_one_limit_governs_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every step has what the steps before it left."""
+    """Each step gets the time that the earlier steps left."""
     given = 1800.0
     model, limits = tmp_path / "branching.onnx", []
 
@@ -61,7 +61,7 @@ def test_one_limit_governs_everything(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_shapes_that_take_too_long_are_a_timeout(tmp_path: Path) -> None:
-    """The sentence names the user's limit, and the exit code is that of a time limit."""
+    """Fixing shapes over the time limit names the limit and exits with 4."""
     model = tmp_path / "branching.onnx"
     onnx.save(onnx.parser.parse_model(MODEL), model)
     told: Any = ToldWorker(answer)

@@ -1,4 +1,4 @@
-"""Sweeps: points, kept results, search, and workers that die in the middle."""
+"""Sweeps: points, cached results, search, and workers that die during a sweep."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ SM8650 = find_soc("SM8650")
 
 
 class FakeCompiler:
-    """Answers without a library and notes what it was asked."""
+    """A compiler that answers without a library and records the points."""
 
     def __init__(
         self, answer: Callable[[SweepPoint], SweepOutcome], asked: list[SweepPoint]
@@ -55,17 +55,17 @@ class FakeCompiler:
         self.answer, self.asked, self.closed = answer, asked, False
 
     def run(self, point: SweepPoint) -> SweepOutcome:
-        """Note the point and answer."""
+        """Record the point and answer."""
         self.asked.append(point)
         return self.answer(point)
 
     def close(self) -> None:
-        """Note it."""
+        """Record the close."""
         self.closed = True
 
 
 def up_to(limit: int) -> Callable[[SweepPoint], SweepOutcome]:
-    """Give an answer that fits up to a batch."""
+    """Return an answer that fits up to a batch."""
     return lambda point: SweepOutcome("fits" if int(point["batch"]) <= limit else "over", "big")
 
 
@@ -75,14 +75,14 @@ def sweep(
     identity: Identity = IDENTITY,
     jobs: int = 1,
 ) -> tuple[Sweep, list[SweepPoint]]:
-    """Give a sweep over a fake compiler, and what it will have been asked."""
+    """Return a sweep over a fake compiler, and the list of compiled points."""
     asked: list[SweepPoint] = []
     made = Sweep(lambda: FakeCompiler(answer, asked), ResultCache(folder), identity, jobs=jobs)
     return made, asked
 
 
 def batches(*values: int) -> list[SweepPoint]:
-    """Give one point for each batch."""
+    """Return one point for each batch."""
     return [{"batch": value} for value in values]
 
 
@@ -90,7 +90,7 @@ def batches(*values: int) -> list[SweepPoint]:
 
 
 def test_every_combination_is_a_setting() -> None:
-    """The last axis changes fastest."""
+    """The points are all combinations of the axes; the last axis changes fastest."""
     axes = [parse_axis("batch=1,2"), parse_axis("precision=fp16,int8")]
     assert [tuple(point.values()) for point in points_of(axes)] == [
         *((1, "fp16"), (1, "int8"), (2, "fp16"), (2, "int8")),
@@ -105,13 +105,13 @@ def test_every_combination_is_a_setting() -> None:
     ],
 )
 def test_a_wrong_axis_is_bad_usage(text: str) -> None:
-    """Each is refused with a sentence."""
+    """A malformed axis is a usage error."""
     with pytest.raises(UsageError):
         parse_axis(text)
 
 
 def test_too_many_compiles_are_refused() -> None:
-    """A range is for the search; as a table it would never end."""
+    """A table of 1,000,000 points and a repeated axis are refused."""
     with pytest.raises(UsageError, match=r"1,000,000 compiles"):
         list(points_of([parse_axis("a=1..1000"), parse_axis("b=1..1000")]))
     with pytest.raises(UsageError, match="varied only once"):
@@ -119,7 +119,7 @@ def test_too_many_compiles_are_refused() -> None:
 
 
 def test_names_that_are_no_option_are_dimensions() -> None:
-    """Known names become options, the rest joins the fixed dimensions."""
+    """Known names become options; other names join the fixed dimensions."""
     base = CompileOptions(dims={"seq": 7})
     point: SweepPoint = {"batch": 2, "vtcm_mb": 4, "opt_level": 3, "precision": "int8"}
     options = options_of(point, base)
@@ -127,11 +127,11 @@ def test_names_that_are_no_option_are_dimensions() -> None:
     assert (options.vtcm_mb, options.opt_level, options.precision) == (4, 3, HtpPrecision.INT8)
 
 
-# --- Kept results --------------------------------------------------------------------------------
+# --- Cached results ------------------------------------------------------------------------------
 
 
 def test_finished_results_are_not_compiled_again(tmp_path: Path) -> None:
-    """A second sweep runs only what is new, and rows keep their order."""
+    """A second sweep compiles only new points, and rows keep the requested order."""
     first, _ = sweep(tmp_path, up_to(2))
     first.table(batches(1, 2))
     second, asked = sweep(tmp_path, up_to(2))
@@ -151,7 +151,7 @@ def test_finished_results_are_not_compiled_again(tmp_path: Path) -> None:
     ],
 )
 def test_whatever_changes_a_result_changes_its_key(tmp_path: Path, identity: Identity) -> None:
-    """Model, SoC, library and fixed options."""
+    """Another model, SoC, library or fixed option does not use the cached result."""
     sweep(tmp_path, up_to(2))[0].table(batches(1))
     again, asked = sweep(tmp_path, up_to(2), identity)
     again.table(batches(1))
@@ -173,7 +173,7 @@ def test_whatever_changes_a_result_changes_its_key(tmp_path: Path, identity: Ide
     ],
 )
 def test_a_damaged_result_is_compiled_again(tmp_path: Path, spoil: Callable[[Path], None]) -> None:
-    """Nothing in the folder is trusted."""
+    """A damaged cached result is compiled again."""
     sweep(tmp_path, up_to(2))[0].table(batches(1))
     (kept,) = tmp_path.rglob("*.json")
     spoil(kept)
@@ -183,7 +183,7 @@ def test_a_damaged_result_is_compiled_again(tmp_path: Path, spoil: Callable[[Pat
 
 
 def test_settings_of_a_reason_survive_the_disk(tmp_path: Path) -> None:
-    """What to try next is still data when a result is found again."""
+    """A setting inside a reason is still a setting after caching."""
     reason = ("QNN cannot take it; ", Setting("precision", "int8"), " may do")
     sweep(tmp_path, lambda _point: SweepOutcome("refused", reason))[0].table(batches(1))
     (row,) = sweep(tmp_path, up_to(1))[0].table(batches(1))
@@ -191,14 +191,14 @@ def test_settings_of_a_reason_survive_the_disk(tmp_path: Path) -> None:
 
 
 def test_a_folder_that_cannot_be_written_is_said(tmp_path: Path) -> None:
-    """One sentence, before more time is lost."""
+    """A cache folder that cannot be written raises one error."""
     (tmp_path / "sweep").write_text("a file")
     with pytest.raises(OutputError, match="cannot be written"):
         sweep(tmp_path, up_to(2))[0].table(batches(1))
 
 
 def test_the_folder_follows_the_desktop_rule(monkeypatch: pytest.MonkeyPatch) -> None:
-    """An absolute XDG_CACHE_HOME counts, anything else does not."""
+    """An absolute XDG_CACHE_HOME sets the cache folder; a relative value is ignored."""
     monkeypatch.setenv("XDG_CACHE_HOME", "/somewhere")
     assert default_folder() == Path("/somewhere/qnnmem")
     monkeypatch.setenv("XDG_CACHE_HOME", "relative")
@@ -206,7 +206,7 @@ def test_the_folder_follows_the_desktop_rule(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_weights_beside_the_model_belong_to_it(tmp_path: Path) -> None:
-    """Changing the file that a tensor points to changes the digest."""
+    """Changing the external file of a tensor changes the digest of the model."""
     tensor = numpy_helper.from_array(numpy.zeros(4, numpy.float32), "w")
     tensor.ClearField("raw_data")
     tensor.data_location = TensorProto.EXTERNAL
@@ -225,11 +225,11 @@ def test_weights_beside_the_model_belong_to_it(tmp_path: Path) -> None:
     assert model_digest(path) != before
 
 
-# --- Accidents -----------------------------------------------------------------------------------
+# --- Failed points -------------------------------------------------------------------------------
 
 
 def test_an_accident_costs_its_row_only(tmp_path: Path) -> None:
-    """Failed rows carry the reason, are not kept, and are tried again next time."""
+    """A failed row carries the reason, does not stop the sweep and is compiled again next time."""
 
     def answer(point: SweepPoint) -> SweepOutcome:
         if point["batch"] == 2:
@@ -247,7 +247,7 @@ def test_an_accident_costs_its_row_only(tmp_path: Path) -> None:
 
 
 def test_an_interrupted_sweep_keeps_what_is_done(tmp_path: Path) -> None:
-    """Ctrl-C in the third compile loses none of the first two."""
+    """Ctrl-C during the third compile keeps the results of the first two."""
 
     def answer(point: SweepPoint) -> SweepOutcome:
         if point["batch"] == 3:
@@ -262,7 +262,7 @@ def test_an_interrupted_sweep_keeps_what_is_done(tmp_path: Path) -> None:
 
 
 def test_jobs_run_side_by_side(tmp_path: Path) -> None:
-    """Two compiles wait for each other, which one after another would never end."""
+    """With two jobs, two compiles run at the same time."""
     meeting = threading.Barrier(2, timeout=120)
 
     def answer(_point: SweepPoint) -> SweepOutcome:
@@ -276,7 +276,7 @@ def test_jobs_run_side_by_side(tmp_path: Path) -> None:
 
 
 def test_compilers_are_closed(tmp_path: Path) -> None:
-    """No worker outlives the sweep."""
+    """The sweep closes its compilers."""
     compiler = FakeCompiler(up_to(1), [])
     with Sweep(lambda: compiler, ResultCache(tmp_path), IDENTITY) as run:
         run.table(batches(1))
@@ -288,7 +288,7 @@ def test_compilers_are_closed(tmp_path: Path) -> None:
 
 @given(st.integers(1, 300), st.integers(0, 400))
 def test_the_search_finds_the_largest(count: int, limit: int) -> None:
-    """By doubling and halving: the answer of trying all, with few compiles."""
+    """The search finds the same largest value as trying all, with far fewer compiles."""
     asked: list[SweepPoint] = []
     run = Sweep(lambda: FakeCompiler(up_to(limit), asked), NoCache(), IDENTITY)
     largest, rows = run.largest(Axis("batch", range(1, count + 1)), {})
@@ -301,7 +301,7 @@ GIB = 1 << 30
 
 
 def growing(slope: int, base: int, limit: int, jump_at: int | None = None) -> Any:
-    """Give an answer whose process domain grows with the batch, and what it is held against."""
+    """Return an answer whose process domain grows with the batch, up to a limit."""
 
     def answer(point: SweepPoint) -> SweepOutcome:
         batch = int(point["batch"])
@@ -316,7 +316,7 @@ def growing(slope: int, base: int, limit: int, jump_at: int | None = None) -> An
 def test_a_line_is_predicted_and_confirmed_by_two_compiles(
     slope: int, base: int, count: int
 ) -> None:
-    """Three small ones, the answer and the next: whatever the line is."""
+    """A linear need takes at most five compiles, and the predicted value is confirmed."""
     limit = base + slope * 1000 + slope // 2
     asked: list[SweepPoint] = []
     run = Sweep(lambda: FakeCompiler(growing(slope, base, limit), asked), NoCache(), IDENTITY)
@@ -331,7 +331,7 @@ def test_a_line_is_predicted_and_confirmed_by_two_compiles(
 
 @given(st.integers(5, 900), st.integers(100, 3000))
 def test_a_wrong_prediction_falls_back_to_halving(jump_at: int, count: int) -> None:
-    """A step that small values do not show: the answer is right all the same, and said so."""
+    """If a step in the need makes the prediction wrong, halving still finds the largest value."""
     limit = 1000 << 20
     asked: list[SweepPoint] = []
     answer = growing(1 << 20, 0, limit, jump_at)
@@ -344,7 +344,7 @@ def test_a_wrong_prediction_falls_back_to_halving(jump_at: int, count: int) -> N
 
 
 def test_the_largest_that_compiles_is_another_question(tmp_path: Path) -> None:
-    """A binary that no process domain has room for was compiled all the same."""
+    """The largest value that compiles may exceed the largest value that fits a process domain."""
 
     def answer(point: SweepPoint) -> SweepOutcome:
         need = int(point["batch"]) * 10
@@ -365,7 +365,7 @@ def test_the_largest_that_compiles_is_another_question(tmp_path: Path) -> None:
 
 
 def test_a_compile_that_takes_too_long_ends_the_search(tmp_path: Path) -> None:
-    """It says neither yes nor no, and halving would wait as long again and again."""
+    """A compile over the time limit ends the search with an open answer instead of halving."""
 
     def answer(point: SweepPoint) -> SweepOutcome:
         batch = int(point["batch"])
@@ -383,20 +383,20 @@ def test_a_compile_that_takes_too_long_ends_the_search(tmp_path: Path) -> None:
 
 
 class NoCache(ResultCache):
-    """Keeps nothing."""
+    """A cache that stores nothing."""
 
     def __init__(self) -> None:
         super().__init__(Path())
 
     def get(self, key: str) -> None:
-        """Find nothing."""
+        """Return no result."""
 
     def put(self, key: str, result: Any) -> None:
-        """Forget it."""
+        """Discard the result."""
 
 
 def test_a_list_is_searched_from_small_to_large(tmp_path: Path) -> None:
-    """Whatever its order is; the other values stay."""
+    """A list of values is searched in ascending order, with the other values fixed."""
     run, _ = sweep(tmp_path, up_to(5))
     largest, rows = run.largest(Axis("batch", (8, 1, 4, 2)), {"vtcm_mb": 2})
     assert (largest.value, largest.next_value) == (4, 8)
@@ -425,7 +425,7 @@ def conv(path: Path) -> Path:
 @pytest.mark.htp
 @pytest.mark.skipif(not has_library(), reason=f"the HTP library is not here; {INSTALL}")
 class TestRealLibrary:
-    """Compiles of a tiny model."""
+    """Sweeps of a tiny model with the real library."""
 
     def run(
         self,
@@ -434,14 +434,14 @@ class TestRealLibrary:
         spoil: Callable[[SweepPoint, int], None],
         limit_s: float = 300.0,
     ) -> tuple[SweepRow, ...]:
-        """Sweep with a compiler whose worker may be harmed before a point is compiled."""
+        """Return the rows of a sweep whose worker may be harmed before a compile."""
         path = conv(folder / "conv.onnx")
         compiler = SpoiltCompiler(path, spoil, limit_s)
         with Sweep(lambda: compiler, ResultCache(folder), IDENTITY) as run:
             return run.table(points)
 
     def test_a_killed_worker_loses_no_result(self, tmp_path: Path) -> None:
-        """SIGKILL during the second compile: it is marked, the third works, the first is kept."""
+        """SIGKILL during the second compile fails that row only; the other rows stay cached."""
 
         def kill(point: SweepPoint, pid: int) -> None:
             if point["batch"] == 2:
@@ -455,7 +455,7 @@ class TestRealLibrary:
         assert again[1].result.state == "fits"
 
     def test_a_hanging_worker_is_given_up(self, tmp_path: Path) -> None:
-        """A stopped process runs into the time limit and the sweep goes on."""
+        """A stopped worker runs into the time limit, and the sweep continues."""
 
         def stop(point: SweepPoint, pid: int) -> None:
             if point["batch"] == 2:
@@ -467,7 +467,7 @@ class TestRealLibrary:
         assert f"not finished within {limit} s" in join_words(rows[1].result.reason)
 
     def test_want_of_memory_is_said(self, tmp_path: Path) -> None:
-        """An address space too small for the library fails that compile and no other."""
+        """A lack of address space fails that row only, and the reason names memory."""
         base = CompileOptions(memory_limit=450_000 << 10)
         model = LocalModel(conv(tmp_path / "conv.onnx"), Worker(warm=True), no_progress)
         compiler = TaskCompiler(model, SM8650, base)
@@ -479,7 +479,7 @@ class TestRealLibrary:
         assert [row.result.state for row in again] == ["fits", "fits"]
 
     def test_numbers_are_the_librarys_own(self, tmp_path: Path) -> None:
-        """VTCM over the SoC's is refused by its row; IO grows with the batch."""
+        """VTCM above the SoC's is refused in its row, and IO grows with the batch."""
         points: list[SweepPoint] = [
             *({"batch": batch, "vtcm_mb": size} for batch in (1, 2) for size in (2, 16)),
         ]
@@ -491,7 +491,7 @@ class TestRealLibrary:
 
 
 class SpoiltCompiler(TaskCompiler):
-    """A compiler whose worker is harmed as soon as it compiles."""
+    """A compiler whose worker is harmed when a compile starts."""
 
     def __init__(
         self, path: Path, spoil: Callable[[SweepPoint, int], None], limit_s: float
@@ -503,7 +503,7 @@ class SpoiltCompiler(TaskCompiler):
         self.now: SweepPoint = {}
 
     def run(self, point: SweepPoint) -> SweepOutcome:
-        """Remember what is compiled."""
+        """Remember the point and compile it."""
         self.now = dict(point)
         return super().run(point)
 

@@ -1,4 +1,4 @@
-"""Kept results of sweeps are never trusted and never needed."""
+"""Cached sweep results are never trusted and never required."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ KEY = "ab" * 32
 
 
 def test_what_was_kept_comes_back(tmp_path: Path) -> None:
-    """Numbers, and those that are not known."""
+    """A cached result reads back equal, including unknown numbers."""
     cache, result = (
         ResultCache(tmp_path),
         SweepOutcome("over", "too large", code=1002, pd_need=5, seconds=1.5),
@@ -39,14 +39,14 @@ ODD: dict[str, tuple[Any, ...]] = {
     "changes", [{name: value} for name, values in ODD.items() for value in values]
 )
 def test_a_result_of_another_shape_is_none(changes: dict[str, Any]) -> None:
-    """Whatever JSON can hold."""
+    """A cached result with a wrong type or an impossible number counts as missing."""
     assert cached_outcome(to_builtins(SweepOutcome("fits"))) == SweepOutcome("fits")
     assert cached_outcome({**to_builtins(SweepOutcome("fits")), **changes}) is None
 
 
 @pytest.mark.parametrize("kind", ["pipe", "link", "folder", "deep", "other key", "large", "zero"])
 def test_what_is_no_kept_file_counts_as_missing(tmp_path: Path, kind: str) -> None:
-    """A pipe is not waited for, a link is not followed."""
+    """A pipe, a link, a folder or other content in place of a cached file counts as missing."""
     cache = ResultCache(tmp_path)
     cache.put(KEY, to_builtins(SweepOutcome("fits")))
     path = tmp_path / "sweep" / KEY[:2] / f"{KEY}.json"
@@ -71,7 +71,7 @@ def test_what_is_no_kept_file_counts_as_missing(tmp_path: Path, kind: str) -> No
 
 
 def test_a_folder_that_takes_nothing_matters_only_where_it_was_named(tmp_path: Path) -> None:
-    """The user's cache folder may be read-only."""
+    """An unwritable default cache is ignored; an unwritable cache from the user is an error."""
     (tmp_path / "sweep").write_text("a file")
     ResultCache(tmp_path, must_keep=False).put(KEY, {})
     assert ResultCache(tmp_path, must_keep=False).get(KEY) is None
@@ -80,7 +80,7 @@ def test_a_folder_that_takes_nothing_matters_only_where_it_was_named(tmp_path: P
 
 
 def test_weights_of_inner_graphs_belong_to_the_model(tmp_path: Path) -> None:
-    """Wherever a tensor stands that points to a file."""
+    """External weights in a subgraph belong to the digest of the model."""
     from onnx import TensorProto, helper, save
 
     weight = TensorProto(

@@ -1,4 +1,4 @@
-"""Config files of the generator for HTP: what they say, and what is refused in one sentence."""
+"""Config files of the generator for HTP: their settings, and each refusal in one sentence."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from qnnmem.htp.tool_config import GraphSection, HtpToolConfig, htp_target, read
 
 
 def pair(folder: Path, backend: Any, tool: dict[str, Any] | None = None) -> Path:
-    """Write a tool file and the backend's beside it."""
+    """Write a tool file and the backend file beside it."""
     (folder / "htp.conf").write_text(json.dumps(backend), "utf-8")
     named = {"shared_library_path": "libQnnHtpNetRunExtensions.so", "config_file_path": "htp.conf"}
     path = folder / "tool.json"
@@ -27,14 +27,14 @@ def pair(folder: Path, backend: Any, tool: dict[str, Any] | None = None) -> Path
 
 
 def refusal(path: Path) -> str:
-    """Give the sentence with which a file is refused."""
+    """Return the sentence that refuses a file."""
     with pytest.raises(LoadError) as caught:
         read_htp_config(path)
     return str(caught.value)
 
 
 def test_settings_reach_the_graph_they_name(tmp_path: Path) -> None:
-    """SoC, VTCM and level come from the two files; other graphs keep the defaults."""
+    """SoC, VTCM and level come from the two files; unlisted graphs keep the defaults."""
     graphs = [{"graph_names": ["encoder"], "vtcm_mb": 2, "O": 3.0}]
     config = read_htp_config(pair(tmp_path, {"graphs": graphs, "devices": [{"soc_model": 57}]}))
     wanted = htp_target(config, "encoder")
@@ -62,14 +62,14 @@ def test_settings_reach_the_graph_they_name(tmp_path: Path) -> None:
 def test_the_soc_is_the_librarys_choice(
     tmp_path: Path, device: dict[str, Any], soc: str, vtcm: int | None, words: str
 ) -> None:
-    """An id decides; an architecture alone stands for one SoC, with less VTCM than that has."""
+    """An SoC id decides; a bare architecture stands for one SoC, and contradictions are noted."""
     wanted = htp_target(read_htp_config(pair(tmp_path, {"devices": [device]})), "g")
     assert (wanted.soc.name, wanted.vtcm_mb) == (soc, vtcm)
     assert words in " ".join(wanted.notes)
 
 
 def test_whole_numbers_may_have_a_point(tmp_path: Path) -> None:
-    """57.0 is the same SoC as 57."""
+    """A whole number may be written with a decimal point: 57.0 is the SoC 57."""
     graphs = [{"graph_names": ["g"], "vtcm_mb": 2.0}]
     config = read_htp_config(pair(tmp_path, {"graphs": graphs, "devices": [{"soc_model": 57.0}]}))
     wanted = htp_target(config, "g")
@@ -77,19 +77,19 @@ def test_whole_numbers_may_have_a_point(tmp_path: Path) -> None:
 
 
 def test_all_vtcm_is_a_number() -> None:
-    """0 is what the SoC has."""
+    """VTCM 0 means all VTCM of the SoC."""
     config = HtpToolConfig(soc_id=57, graphs=(GraphSection(("g",), vtcm_mb=0),))
     assert htp_target(config, "g").vtcm_mb == 8
 
 
 def test_a_soc_without_htp_is_said() -> None:
-    """An id of a SoC that the backend does not serve is not a target."""
+    """The id of an SoC without HTP raises CannotTell."""
     with pytest.raises(CannotTell, match="not a target of the HTP"):
         htp_target(HtpToolConfig(soc_id=12), "g")
 
 
 def test_keys_for_running_are_named(tmp_path: Path) -> None:
-    """Nothing is left out silently, and nothing that is off is named."""
+    """Each ignored key gets a note, except keys that are switched off."""
     backend = {
         "devices": [{"soc_model": 57, "pd_session": "unsigned", "cores": [{"perf_profile": "x"}]}],
         "graphs": [{"graph_names": ["g"], "hvx_threads": 0, "dlbc": 0}],
@@ -135,14 +135,14 @@ def test_keys_for_running_are_named(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_values_are_refused(tmp_path: Path, backend: Any, words: str) -> None:
-    """The sentence names the file, the key and what it may be."""
+    """A wrong value is refused with the file, the key and the allowed values."""
     said = refusal(pair(tmp_path, backend))
     assert words in said
     assert "htp.conf" in said
 
 
 def test_the_wrong_file_is_told_apart(tmp_path: Path) -> None:
-    """The backend's own file, one for LPAI, no JSON, and a path that leads nowhere."""
+    """A backend file, an LPAI file, invalid JSON and a missing file each have their own message."""
     pair(tmp_path, {"devices": []})
     assert "pass the tool file whose" in refusal(tmp_path / "htp.conf")
     path = tmp_path / "tool.json"
@@ -166,7 +166,7 @@ def test_the_wrong_file_is_told_apart(tmp_path: Path) -> None:
 
 
 def test_a_huge_file_is_not_read(tmp_path: Path) -> None:
-    """A config file has a size limit."""
+    """A config file over 1 MiB is refused."""
     path = tmp_path / "tool.json"
     path.write_bytes(b" " * (2 << 20))
     assert "over the limit of 1.00 MiB" in refusal(path)
@@ -175,7 +175,7 @@ def test_a_huge_file_is_not_read(tmp_path: Path) -> None:
 def test_the_backends_file_may_be_in_the_current_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As the tools look for it; beside the tool's file is tried next."""
+    """The backend file in the current folder comes before the file beside the tool file."""
     path = pair(tmp_path, {"devices": [{"soc_model": 57}]})
     here = tmp_path / "here"
     here.mkdir()
@@ -200,7 +200,7 @@ JSON = st.recursive(
 
 @given(JSON)
 def test_anything_is_read_or_refused_in_a_sentence(backend: Any) -> None:
-    """Whatever the backend's file holds, there is a target or an error of ours."""
+    """Any JSON in the backend file gives a target or a QnnMemError."""
     with TemporaryDirectory() as folder:
         path = pair(Path(folder), backend)
         with suppress(QnnMemError):
@@ -211,7 +211,7 @@ def test_anything_is_read_or_refused_in_a_sentence(backend: Any) -> None:
 def test_a_file_outside_both_folders_is_refused(
     named: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """By its path, by a link, by a folder that is one, and by a link in the current folder."""
+    """A backend file outside both folders is refused, by path, by link and by linked folder."""
     path, current = naming_outside(tmp_path, named)
     monkeypatch.chdir(current)
     with pytest.raises(LoadError, match="is outside the tool file's folder and the current folder"):
@@ -219,7 +219,7 @@ def test_a_file_outside_both_folders_is_refused(
 
 
 def test_files_below_the_folder_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """From the tool file, from the current folder, by a whole path, and by a link that stays."""
+    """A backend file below either folder is read, by relative path, full path or inner link."""
     monkeypatch.chdir(tmp_path)
     for path in naming_below(tmp_path):
         read_htp_config(path)

@@ -41,29 +41,29 @@ needs_library = pytest.mark.skipif(
 
 @pytest.fixture
 def worker() -> Iterator[Worker]:
-    """Give a worker that is closed afterwards."""
+    """Return a worker and close it after the test."""
     with Worker() as one:
         yield one
 
 
 class Killer:
-    """Sends a signal to a request as soon as it is served."""
+    """Sends a signal to a request when the request is served."""
 
     def __init__(self, worker: Worker, number: int, whole: bool = False) -> None:
         self._worker, self._number, self._whole = worker, number, whole
 
     def __call__(self, tick: Tick) -> None:
-        """Take a sign of life."""
+        """Send the signal at the first sign of life."""
         target = self._worker.pid if self._whole else tick.pid
         if tick.pid is not None and target is not None:
-            with suppress(ProcessLookupError):  # it died of the signal before
+            with suppress(ProcessLookupError):  # the process has already died of the signal
                 os.kill(target, self._number)
 
 
 @needs_library
 @pytest.mark.htp
 def test_versions_name_the_library(worker: Worker) -> None:
-    """The HTP backend has id 6 and says which build it is."""
+    """The HTP backend has id 6 and states its build."""
     outcome = worker.ask(VersionsRequest())
     assert outcome.kind == "done"
     reply = outcome.result(VersionsReply)
@@ -76,7 +76,7 @@ def test_versions_name_the_library(worker: Worker) -> None:
 def test_what_the_library_prints_to_standard_output_is_log(
     worker: Worker, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """Loading the library prints a line, which reaches the log and not our standard output."""
+    """Lines that the library prints go to the log, not to standard output."""
     outcome = worker.ask(VersionsRequest())
     assert any("LIBNATIVE" in line for line in outcome.tail)
     assert capfd.readouterr() == ("", "")
@@ -85,7 +85,7 @@ def test_what_the_library_prints_to_standard_output_is_log(
 @needs_library
 @pytest.mark.htp
 def test_one_child_serves_many_requests(worker: Worker) -> None:
-    """The second request finds the child of the first."""
+    """One child process serves several requests."""
     worker.ask(VersionsRequest())
     first = worker.pid
     assert worker.ask(VersionsRequest()).is_done
@@ -95,7 +95,7 @@ def test_one_child_serves_many_requests(worker: Worker) -> None:
 @needs_library
 @pytest.mark.htp
 def test_a_request_knows_its_peak_memory(worker: Worker) -> None:
-    """Loading the library takes tens of megabytes, and the outcome says how many."""
+    """The outcome of a request states its peak memory."""
     peak = worker.ask(VersionsRequest()).peak_rss
     assert peak is not None
     assert 16 << 20 < peak < 1 << 30
@@ -115,7 +115,7 @@ def test_a_crash_is_an_outcome(worker: Worker, number: signal.Signals) -> None:
 @needs_library
 @pytest.mark.htp
 def test_a_child_that_vanishes_is_replaced(worker: Worker) -> None:
-    """Killing the whole child costs the current request only."""
+    """A killed child costs only the current request."""
     killer = Killer(worker, signal.SIGKILL, whole=True)
     assert worker.ask(WaitRequest(), time_limit_s=30, progress=killer).kind == "crashed"
     assert worker.ask(VersionsRequest()).is_done
@@ -124,7 +124,7 @@ def test_a_child_that_vanishes_is_replaced(worker: Worker) -> None:
 @needs_library
 @pytest.mark.htp
 def test_a_request_that_takes_too_long_is_ended(worker: Worker) -> None:
-    """The time limit ends a request, says so, and the next request works."""
+    """A request over the time limit ends with a timeout, and the next request works."""
     outcome = worker.ask(WaitRequest(), time_limit_s=0.3)
     assert outcome.kind == "timeout"
     assert "0.3 s" in outcome.sentence
@@ -134,14 +134,14 @@ def test_a_request_that_takes_too_long_is_ended(worker: Worker) -> None:
 @needs_library
 @pytest.mark.htp
 def test_a_request_without_memory_is_told_apart(worker: Worker) -> None:
-    """With too little address space the library cannot be loaded, which is no crash."""
+    """A request without enough address space ends with "memory", not with a crash."""
     outcome = worker.ask(VersionsRequest(), memory_limit=64 << 20)
     assert outcome.kind == "memory"
     assert worker.ask(VersionsRequest()).is_done
 
 
 def test_a_request_that_cannot_even_reply_says_memory(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The reply for a lack of memory is made before memory can run out."""
+    """A request that runs out of memory still sends a reply that says so."""
 
     def run_out(_served: Served) -> NoReturn:
         raise MemoryError
@@ -158,7 +158,7 @@ def test_a_request_that_cannot_even_reply_says_memory(monkeypatch: pytest.Monkey
 @needs_library
 @pytest.mark.htp
 def test_a_damaged_binary_is_refused_with_a_code(worker: Worker, tmp_path: Path) -> None:
-    """The vendor's reader answers zeros with a code, not with a traceback."""
+    """A damaged binary is refused with a code by the vendor's reader and by the loader."""
     file = tmp_path / "zeros.bin"
     file.write_bytes(bytes(4096))
     with pytest.raises(Refused) as refused:
@@ -171,7 +171,7 @@ def test_a_damaged_binary_is_refused_with_a_code(worker: Worker, tmp_path: Path)
 @needs_library
 @pytest.mark.htp
 def test_a_caller_that_gives_up_leaves_a_usable_worker(worker: Worker) -> None:
-    """An error of the caller's own progress ends the request; the next one works."""
+    """An exception in the caller's progress callback ends the request; the next one works."""
 
     def give_up(_tick: Tick) -> None:
         raise KeyboardInterrupt
@@ -184,7 +184,7 @@ def test_a_caller_that_gives_up_leaves_a_usable_worker(worker: Worker) -> None:
 @needs_library
 @pytest.mark.htp
 def test_the_child_ends_with_its_parent() -> None:
-    """A parent that is killed in the middle of a request leaves no process behind."""
+    """The child process ends when its parent is killed during a request."""
     program = (
         "from qnnmem.htp.requests import VersionsRequest, WaitRequest\n"
         "from qnnmem.htp.worker import Worker\n"
@@ -207,7 +207,7 @@ def test_the_child_ends_with_its_parent() -> None:
 @needs_library
 @pytest.mark.htp
 def test_the_structs_have_the_sizes_of_the_headers() -> None:
-    """Sizes of the bound structs are those of the public headers."""
+    """The bound structs have the sizes of the public headers."""
     program = (
         "import ctypes, qnnmem.qnn.abi as abi\n"
         "names = ('CTensor', 'CTensorV1', 'CTensorV2', 'CQuantParams', 'CBinaryInfo', 'CGraphInfo',"
@@ -225,7 +225,7 @@ def test_the_structs_have_the_sizes_of_the_headers() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="the worker is for Linux")
 @pytest.mark.parametrize("whole", [True, False], ids=["child", "request"])
 def test_no_process_is_left_behind(whole: bool) -> None:
-    """Whichever of the two processes is killed, both are gone afterwards; no library is needed."""
+    """Killing the child or the request leaves no process of either."""
     served: list[int] = []
     with Worker(library=installed.Library("2.7.0", "1", Path("nowhere"))) as one:
         killer = Killer(one, signal.SIGKILL, whole)
@@ -243,14 +243,14 @@ def test_no_process_is_left_behind(whole: bool) -> None:
 
 
 class Pipe:
-    """A log tap with the writing end of its pipe."""
+    """A log tap with the write end of its pipe."""
 
     def __init__(self) -> None:
         reader, self.writer = os.pipe()
         self.tap = LogTap(reader, MARK)
 
     def finish(self, request: int) -> None:
-        """Write the mark of a request and wait for it."""
+        """Write the end mark of a request and wait for the tap."""
         os.write(self.writer, MARK + b" %d\n" % request)
         self.tap.wait_for_end(30)
 
@@ -262,14 +262,14 @@ class Pipe:
 
 @pytest.fixture
 def pipe() -> Iterator[Pipe]:
-    """Give a tap that is closed afterwards."""
+    """Return a tap and close it after the test."""
     one = Pipe()
     yield one
     one.close()
 
 
 def test_a_tap_keeps_what_matters(pipe: Pipe) -> None:
-    """Lines with a keyword are kept in order, others only counted."""
+    """The tap keeps lines with a keyword in order, and only counts the others."""
     pipe.tap.begin(1, None)
     os.write(pipe.writer, b"noise\n <E> first\n" + b"noise\n" * 1000 + b"spill_bytes=3\n")
     pipe.finish(1)
@@ -278,7 +278,7 @@ def test_a_tap_keeps_what_matters(pipe: Pipe) -> None:
 
 
 def test_a_tap_joins_lines_that_come_in_pieces(pipe: Pipe) -> None:
-    """A line may arrive in several reads."""
+    """The tap joins a line that arrives in several reads."""
     pipe.tap.begin(1, None)
     for piece in (b"spill_by", b"tes=12", b"3\nfill_", b"bytes=4\n"):
         os.write(pipe.writer, piece)
@@ -287,7 +287,7 @@ def test_a_tap_joins_lines_that_come_in_pieces(pipe: Pipe) -> None:
 
 
 def test_a_tap_forgets_the_request_before(pipe: Pipe) -> None:
-    """Each request has its own lines."""
+    """Each request has only its own lines."""
     pipe.tap.begin(1, None)
     os.write(pipe.writer, b" <E> old\n")
     pipe.finish(1)
@@ -298,7 +298,7 @@ def test_a_tap_forgets_the_request_before(pipe: Pipe) -> None:
 
 
 def test_a_tap_knows_the_last_lines(pipe: Pipe) -> None:
-    """The tail is there whatever it says, also a line without an end."""
+    """The tail has the last non-empty lines, with or without a keyword."""
     pipe.tap.begin(1, None)
     os.write(pipe.writer, b"one\n\ntwo\nthree\n")
     pipe.finish(1)
@@ -306,7 +306,7 @@ def test_a_tap_knows_the_last_lines(pipe: Pipe) -> None:
 
 
 def test_a_tap_stops_where_it_is_told(pipe: Pipe) -> None:
-    """A line that asks for the end of the request is noticed."""
+    """The tap is marked stopped when a line contains the stop text."""
     pipe.tap.begin(1, b"Unsupported nodes")
     assert not pipe.tap.stopped
     os.write(pipe.writer, b"[E:onnxruntime:, a.cc:1 F] Unsupported nodes: { x }\n")
@@ -315,7 +315,7 @@ def test_a_tap_stops_where_it_is_told(pipe: Pipe) -> None:
 
 
 def test_a_tap_passes_everything_on(pipe: Pipe) -> None:
-    """Whoever wants the whole log gets every byte."""
+    """A sink receives every byte of the log."""
     got: list[bytes] = []
     pipe.tap.begin(1, None, got.append)
     os.write(pipe.writer, b"noise\n")
@@ -324,7 +324,7 @@ def test_a_tap_passes_everything_on(pipe: Pipe) -> None:
 
 
 def test_a_tap_bounds_what_it_keeps(pipe: Pipe, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A library that repeats itself for ever does not fill our memory."""
+    """The tap limits the kept lines to MAX_KEPT bytes."""
     monkeypatch.setattr("qnnmem.htp.worker.MAX_KEPT", 100)
     pipe.tap.begin(1, None)
     os.write(pipe.writer, b" <E> again\n" * 5000)
@@ -336,7 +336,7 @@ def test_a_tap_bounds_what_it_keeps(pipe: Pipe, monkeypatch: pytest.MonkeyPatch)
     ("system", "machine"), [("darwin", "arm64"), ("linux", "aarch64"), ("win32", "AMD64")]
 )
 def test_other_platforms_are_told_what_to_do(system: str, machine: str) -> None:
-    """Where there is no compiler, one sentence names the platform and a way to have one."""
+    """Without a compiler for the platform, the error names the platform and remote workers."""
     with pytest.raises(CannotTell, match="ssh, docker or qemu-user") as caught:
         check_platform(system, machine)
     assert machine in str(caught.value)
@@ -345,20 +345,20 @@ def test_other_platforms_are_told_what_to_do(system: str, machine: str) -> None:
 
 @pytest.mark.parametrize("version", ["2.6.1", "3.0.0", "1.9", "junk"])
 def test_other_versions_are_told_what_to_do(version: str) -> None:
-    """A package whose interface is not known is not used."""
+    """An unsupported package version is refused with the install command."""
     with pytest.raises(CannotTell, match=re.escape(installed.INSTALL)):
         check_version(version)
 
 
 @pytest.mark.parametrize("version", ["2.7.0", "2.11.3"])
 def test_later_versions_are_taken(version: str) -> None:
-    """The interface is stable within a major version."""
+    """Later versions with the same major version are accepted."""
     check_version(version)
 
 
 @pytest.mark.parametrize("gib", [1, 8, 256])
 def test_a_compile_may_take_most_of_the_machine(monkeypatch: pytest.MonkeyPatch, gib: int) -> None:
-    """Three quarters of its memory, however much that is, and never less than 2 GiB."""
+    """A compile may use three quarters of the machine's memory, and at least 2 GiB."""
     pages = {"SC_PAGE_SIZE": 4096, "SC_PHYS_PAGES": gib << 18}
     monkeypatch.setattr(os, "sysconf", pages.__getitem__)
     assert default_memory_limit() == max(2, gib * 3 / 4) * (1 << 30)
@@ -366,7 +366,7 @@ def test_a_compile_may_take_most_of_the_machine(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_a_missing_extra_names_the_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Without the package, one sentence gives the exact command."""
+    """Without the package, the error gives the exact install command."""
     monkeypatch.setattr(installed, "PACKAGE", "no-such-package-anywhere")
     monkeypatch.setattr(installed, "check_platform", lambda *_: None)
     with pytest.raises(CannotTell, match=re.escape(installed.INSTALL)):
