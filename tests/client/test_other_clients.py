@@ -189,6 +189,15 @@ def test_memory_is_judged_as_it_is_during_the_execution(
     assert (report.findings, report.exit_code) == ((), 0)
 
 
+def test_new_memory_at_the_address_of_an_old_stack_is_not_a_stack(
+    programs: dict[str, Program],
+) -> None:
+    """The system unmaps the stacks of ended threads, and the program maps memory there."""
+    program = programs["first_day.cpp"]
+    report = run(program.path, program.binary, "old-stacks")
+    assert (report.findings, report.exit_code) == ((), 0)
+
+
 def test_a_callback_may_execute(programs: dict[str, Program]) -> None:
     """The notification has the queue: an execution that it makes does not wait for its own end."""
     program = programs["first_day.cpp"]

@@ -261,9 +261,9 @@ def _bytes_of(memory: Any) -> memoryview:
 
 def _bytes_at(address: int) -> memoryview:
     """Return the bytes from a C address to the end of its allocation."""
-    found = find_allocation(address)
-    content = None if found is None else found.bytes_from(address)
-    if found is None or content is None or not found.extent.holds(address):
+    allocation = find_allocation(address)
+    content = None if allocation is None else allocation.bytes_from(address)
+    if allocation is None or content is None or not allocation.extent.holds(address):
         raise UsageError(
             f"address {address:#x} cannot be used as memory, because no heap block contains it"
         )
@@ -280,24 +280,24 @@ def _allocation_of(memory: Any, address: int, size: int) -> Allocation | None:
     block = _heap_block(memory)
     if block is not None:
         return block
-    found = find_allocation(address) if size else None
-    if found is not None and not found.extent.covers(Extent(address, address + size)):
-        past = max(address + size - found.end, found.address - address)
+    known = find_allocation(address) if size else None
+    if known is not None and not known.extent.covers(Extent(address, address + size)):
+        past = max(address + size - known.end, known.address - address)
         raise UsageError(
             f"the memory at {address:#x} reaches {past:,} bytes past its allocation of "
-            f"{found.size:,} bytes"
+            f"{known.size:,} bytes"
         )
-    return found
+    return known
 
 
 def _root_array(memory: Any) -> Any:
     """Return the innermost NumPy array in the chain of objects behind a view."""
-    found = None
+    root = None
     while memory is not None:
         if hasattr(memory, "__array_interface__"):
-            found = memory
+            root = memory
         memory = memory.obj if isinstance(memory, memoryview) else getattr(memory, "base", None)
-    return found
+    return root
 
 
 def _place(array: Any) -> tuple[int, int]:
@@ -323,8 +323,8 @@ def find_allocation(address: int) -> Allocation | None:
     with _lock:
         _forget_gone()
         at = bisect_right(_blocks, address) - 1
-        found = _by_block[_blocks[at]] if at >= 0 else None
-    return found if found is not None and address < found.block_end else None
+        allocation = _by_block[_blocks[at]] if at >= 0 else None
+    return allocation if allocation is not None and address < allocation.block_end else None
 
 
 def as_address(memory: object) -> int | None:

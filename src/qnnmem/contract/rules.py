@@ -44,11 +44,11 @@ def rules(table: str = LPAI) -> Mapping[str, Rule]:
     rows = tomllib.loads(text)
     # A table may name one source for all of its rules.
     common = {"consequence": "", "mark": "", "source": rows.pop("source", "")}
-    found = {}
+    by_id = {}
     for key, row in rows.items():
         codes = tuple(RuleCode(code, code_name(code)) for code in row.pop("codes"))
-        found[key] = Rule(id=key, named_codes=codes, **(common | row))
-    return MappingProxyType(found)
+        by_id[key] = Rule(id=key, named_codes=codes, **(common | row))
+    return MappingProxyType(by_id)
 
 
 @cache

@@ -1,6 +1,6 @@
-/* Memory of the client that comes and goes: the heap and mappings, in place of those of libc. Each block
- * has a pattern behind it, and whoever frees what QNN still needs is told. Part of shim.c. */
-static char early[8192]; /* for dlsym itself, before anything is resolved */
+/* Replaces libc's functions for heap and mappings. Each block has a pattern after it, and freeing memory that
+ * QNN still needs is reported. Part of shim.c. */
+static char early[8192]; /* dlsym allocates before `real` is resolved */
 static _Atomic size_t early_used;
 
 static int is_early(const void *p) {
@@ -28,7 +28,7 @@ static block *slot(word start, unsigned probe) {
     return &shared.blocks[(((start >> 4) * 0x9E3779B97F4A7C15u >> 40) + probe) % BLOCKS];
 }
 
-/* NULL for a block that cannot be noted: its size is not known then, and nobody is accused. */
+/* Records a block; returns NULL if the table is full there. Nothing is reported about such a block. */
 static void *note_block(void *p, size_t size, void *caller) {
     word start = (word)(uintptr_t)p, empty;
     unsigned i;
@@ -48,27 +48,27 @@ static void *note_block(void *p, size_t size, void *caller) {
     return NULL;
 }
 
-/* A block of ours, with a pattern behind it that tells who writes too far. */
+/* Records a block and writes the pattern after it that reveals overruns. */
 static void *remember(void *p, size_t size, void *caller) {
     if (p != NULL && size <= SIZE_MAX - GUARD) memcpy((char *)p + size, guard_bytes, GUARD);
     note_block(p, size, caller);
     return p;
 }
 
-/* Bytes to ask for, so that the pattern has room behind them. */
+/* Size to allocate, so that the pattern fits after the block. */
 static size_t with_guard(size_t size) { return size <= SIZE_MAX - GUARD ? size + GUARD : size; }
 
 /* --- Blocks on pages of their own ------------------------------------------------------------- */
 
-/* Whoever asks for an alignment, or for anything where writes are traced, gets pages that hold nothing
- * else: their protection then tells who uses a block while it is closed. The page behind a block can be
- * read, and the first write to it is reported. Pages are used once: a freed block stays closed. */
+/* A block with an alignment (with --trace-state, every block) has pages of its own, so that their protection
+ * reveals each use while the block is closed. The page after a block is readable, and the first write to it
+ * is reported. Pages are used only once: a freed block stays closed. */
 #define ARENA ((word)1 << 32)
-#define IS_ISOLATED ((word)1 << 62)        /* in the caller of a block */
-enum { UNUSED, FILLED, BEHIND };           /* what a page is */
+#define IS_ISOLATED ((word)1 << 62)        /* flag in the caller of a block */
+enum { UNUSED, FILLED, BEHIND };           /* use of a page */
 static unsigned char pages[ARENA / PAGE];
-static word arena;                         /* 0: there is none */
-static word required;                      /* alignment: the size of a file beside this object */
+static word arena;                         /* its address; 0: none */
+static word required;                      /* alignment that QNN requires; given as the size of a file */
 static _Atomic word next_page, isolated_count;
 enum { TRIES = 4 };
 
@@ -77,7 +77,7 @@ static int is_isolated(const void *p) { return arena && (word)(uintptr_t)p - are
 static void reserve_arena(void) {
     struct rlimit limit;
     void *made;
-    if (getrlimit(RLIMIT_AS, &limit) || limit.rlim_cur != RLIM_INFINITY) return; /* it is the program's */
+    if (getrlimit(RLIMIT_AS, &limit) || limit.rlim_cur != RLIM_INFINITY) return; /* the limit is for the program */
     made = (void *)syscall(SYS_mmap, NULL, ARENA, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0L);
     if (made != MAP_FAILED) shared.arena = arena = (word)(uintptr_t)made;
 }
@@ -91,13 +91,13 @@ static void give_back(word start, word size) {
     atomic_fetch_sub(&isolated_count, 1);
 }
 
-/* A block that ends where its last page does, as far as the alignment lets it, between patterns; NULL where the heap
- * has to do. */
+/* Allocates a block on pages of its own, between patterns; returns NULL if the heap must be used instead. The
+ * block ends with its last page, as far as the alignment permits. */
 static void *isolated(size_t align, size_t size, void *caller) {
     word least = align < GUARD ? GUARD : align, used = (size + least - 1) / least * least, count, at;
     if (!arena || size < ISOLATED || size > ARENA / 4 || align > PAGE || (align & (align - 1))) return NULL;
     if (!tracing && align < ISOLATED) return NULL;
-    if (least < required && used % required == 0) used += least; /* no more aligned than was asked for */
+    if (least < required && used % required == 0) used += least; /* not more aligned than requested */
     count = (used + PAGE - 1) / PAGE;
     if (atomic_fetch_add(&isolated_count, 1) < (tracing ? 4 : 1) * MOST_ISOLATED &&
         (at = atomic_fetch_add(&next_page, count + 1)) + count + 1 <= ARENA / PAGE) {
@@ -119,7 +119,7 @@ static void *isolated(size_t align, size_t size, void *caller) {
     return NULL;
 }
 
-/* Opens the page behind a block, for the first write to it; 0 for any other address. */
+/* Opens the guard page after a block at the first write; returns 0 for any other address. */
 static int open_behind(word at) {
     word page = (at - arena) / PAGE;
     if (!arena || at - arena >= ARENA || pages[page] != BEHIND) return 0;
@@ -127,8 +127,8 @@ static int open_behind(word at) {
     return set_protection(at, 1, PROT_READ | PROT_WRITE) == 0;
 }
 
-/* Memory that is no more aligned than malloc promises, where the heap has some: by luck a block may have
- * the alignment that QNN requires, in this run and on this machine. */
+/* Allocates memory that is not aligned for QNN, if the heap has some. A block can have that alignment by
+ * luck, which would hide that the program never asked for it. */
 static void *unaligned(size_t size, int is_zero) {
     void *made, *held[2 * TRIES];
     int count = 0;
@@ -137,7 +137,7 @@ static void *unaligned(size_t size, int is_zero) {
         if (required <= ISOLATED / 2 || made == NULL || (word)(uintptr_t)made % required) break;
         if (size < ISOLATED / 2 || count == 2 * TRIES) break;
         held[count++] = made;
-        held[count++] = real.malloc(1); /* moves the next block by less than the alignment */
+        held[count++] = real.malloc(1); /* shifts the next block */
     }
     while (count > 0) real.free(held[--count]);
     return made;
@@ -168,7 +168,7 @@ static word forget(void *p, void *caller) {
     return 0;
 }
 
-/* Says that memory goes which was handed to QNN and is still needed there. */
+/* Reports that the program frees or changes memory that QNN still needs. */
 static void told(word start, word size, int how) {
     word i, count = shared.watch_count, words[FRAMES + 3] = {start, size, (word)how};
     int saved = errno;
@@ -177,7 +177,7 @@ static void told(word start, word size, int how) {
         if (start < shared.watch[i][1] && shared.watch[i][0] < start + size) break;
     }
     if (i == count || i == WATCHED) return;
-    if (is_stray()) return; /* its parent's memory stays */
+    if (is_stray()) return; /* the parent's memory is not affected */
     if (how != PROTECTED) open_traced(start, size);
     busy++;
     ask(FREED, 0, words, add_stack(words, 3));
@@ -198,9 +198,9 @@ API void *calloc(size_t count, size_t size) {
     size_t all;
     void *made;
     if (__builtin_mul_overflow(count, size, &all)) return errno = ENOMEM, NULL;
-    resolve(); /* the early memory is zero */
+    resolve(); /* early memory is zero as well */
     if (real.calloc == NULL) return early_memory(all);
-    made = isolated(0, all, CALLER); /* zero as well: such pages are used once */
+    made = isolated(0, all, CALLER); /* zero, because its pages are used only once */
     return made ? made : remember(unaligned(with_guard(all), 1), all, CALLER);
 }
 
@@ -214,7 +214,7 @@ API void free(void *p) {
     if (p == NULL || is_early(p)) return;
     resolve();
     size = forget(p, CALLER);
-    if (!size && is_isolated(p)) abort(); /* as the heap does: freed twice, or not a block */
+    if (!size && is_isolated(p)) abort(); /* freed twice, or not a block: abort like the heap */
     if (shared.watch_count) told((word)(uintptr_t)p, size_of(p, size), 0);
     release(p, size);
 }
@@ -273,7 +273,7 @@ API int posix_memalign(void **out, size_t align, size_t size) {
     return code;
 }
 
-/* What was asked for; of a block that is not known anything up to the guard may be used. */
+/* Returns the requested size; for an unrecorded block, the size without the guard. */
 API size_t malloc_usable_size(void *p) {
     word start = (word)(uintptr_t)p, size;
     unsigned i;
@@ -292,7 +292,7 @@ API int munmap(void *p, size_t size) {
     return real.munmap(p, size);
 }
 
-/* Pages may be others at the same place, or not to be written any more. */
+/* Reports pages whose protection changes: QNN may not be able to use them any longer. */
 API int mprotect(void *p, size_t size, int protection) {
     int code = (int)syscall(SYS_mprotect, p, size, protection);
     if (code == 0 && shared.watch_count) told((word)(uintptr_t)p, size, PROTECTED);
@@ -301,12 +301,13 @@ API int mprotect(void *p, size_t size, int protection) {
 
 API void *mmap(void *p, size_t size, int protection, int flags, int fd, off_t offset) {
     void *made = (void *)syscall(SYS_mmap, p, size, protection, flags, fd, offset);
+    if (made != MAP_FAILED) drop_ended_ranges((word)(uintptr_t)made, (word)(uintptr_t)made + size);
     if ((flags & MAP_FIXED) && made == p && shared.watch_count) told((word)(uintptr_t)p, size, 2);
     return made;
 }
 
 API void *mmap64(void *p, size_t size, int protection, int flags, int fd, off_t offset) {
-    return mmap(p, size, protection, flags, fd, offset); /* the same on machines of 64 bits */
+    return mmap(p, size, protection, flags, fd, offset); /* off_t has 64 bits */
 }
 
 API void *mremap(void *p, size_t size, size_t wanted, int flags, ...) {
@@ -325,7 +326,7 @@ API void *mremap(void *p, size_t size, size_t wanted, int flags, ...) {
     return made;
 }
 
-/* Where a sanitizer has the heap, its hooks say what the functions above would see. */
+/* If a sanitizer replaces the heap, its hooks report what the functions above would see. */
 int __sanitizer_install_malloc_and_free_hooks(void (*)(const volatile void *, size_t),
                                               void (*)(const volatile void *))
     __attribute__((weak));

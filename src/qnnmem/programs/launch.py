@@ -78,16 +78,16 @@ def _no_program(command: str) -> UsageError:
 
 def check_program(command: str) -> str:
     """Return the path of a program; raise UsageError if preloading into it is impossible."""
-    found = shutil.which(command)
-    if found is None:
+    path = shutil.which(command)
+    if path is None:
         raise _no_program(command)
-    status = Path(found).stat()
+    status = Path(path).stat()
     if status.st_mode & (stat.S_ISUID | stat.S_ISGID) and status.st_uid != os.geteuid():
         raise UsageError(
             f"{shorten(command, 200)!r} is a setuid program, for which the system ignores "
             "LD_PRELOAD; check a copy without that bit"
         )
-    with Path(found).open("rb") as file:
+    with Path(path).open("rb") as file:
         head = file.read(4096)
     if head[:5] == b"\x7fELF\x01":
         raise UsageError(f"{shorten(command, 200)!r} is a 32-bit program; build it for 64 bits")
@@ -95,12 +95,12 @@ def check_program(command: str) -> str:
         raise UsageError(
             f"{shorten(command, 200)!r} is linked with musl; link it with glibc to check it"
         )
-    if _is_static(Path(found)):
+    if _is_static(Path(path)):
         raise UsageError(
             f"{shorten(command, 200)!r} is statically linked, so its QNN calls cannot be "
             "checked; link it dynamically"
         )
-    return found
+    return path
 
 
 def sanitizer_of(path: Path) -> str:
@@ -208,12 +208,12 @@ def _kill(pid: int) -> None:
 
 def _children(pid: int) -> list[int]:
     """Return the processes started by any thread of a process."""
-    found: list[int] = []
+    children: list[int] = []
     with suppress(OSError):
         for task in Path(f"/proc/{pid}/task").iterdir():
             with suppress(OSError):
-                found.extend(map(int, (task / "children").read_text("ascii").split()))
-    return found
+                children.extend(map(int, (task / "children").read_text("ascii").split()))
+    return children
 
 
 def exit_status(code: int) -> int:

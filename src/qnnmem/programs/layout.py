@@ -40,15 +40,15 @@ class GivenTensor(NamedTuple):
 
 def pointers(memory: ProcessMemory, address: int) -> list[int]:
     """Return the items of a NULL-terminated list; empty for NULL."""
-    found: list[int] = []
+    items: list[int] = []
     while address:
-        item = memory.pointer(address + 8 * len(found))
+        item = memory.pointer(address + 8 * len(items))
         if not item:
             break
-        if len(found) == _MOST_ITEMS:
+        if len(items) == _MOST_ITEMS:
             raise TooLong("a list has no NULL within its first 64 items")
-        found.append(item)
-    return found
+        items.append(item)
+    return items
 
 
 def option(memory: ProcessMemory, address: int) -> tuple[int, int]:

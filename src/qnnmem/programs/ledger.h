@@ -1,17 +1,17 @@
-/* What is counted for qnnmem, in a file beside this object that every process maps. */
+/* Counters for qnnmem, in a file that every process of the program maps. */
 enum { THREADS = 4096, PROCESSES = 1024, COUNTED = 128 };
 typedef struct { _Atomic word process, thread, made, lost; } ledger_row;
 static struct ledger {
-    word parent; /* who started the program */
+    word parent; /* pid of qnnmem */
     _Atomic word thread_count, process_count;
-    _Atomic word unpreloaded; /* times that a library of ours was used without the preloaded object */
-    _Atomic word foreign;     /* times that QNN was taken from another library */
+    _Atomic word unpreloaded; /* uses of our libraries without the preloaded object */
+    _Atomic word foreign;     /* loads of QNN from another library */
     _Atomic word processes[PROCESSES];
     ledger_row rows[THREADS + 1];
     struct { _Atomic word count, ns, failed; } functions[COUNTED];
 } *ledger;
 
-/* A name in the folder that this object was loaded from: the environment may be another's. */
+/* Path of a file in the folder of this object: the environment cannot be trusted. */
 static int beside(char *to, size_t size, const char *name) {
     Dl_info found;
     const char *end;

@@ -49,10 +49,10 @@ class TurnedAway(Hangup):
 
 def in_words(missed: Sequence[NotChecked]) -> str:
     """Return a summary of the unchecked calls, for a verdict."""
-    threads = [one for one in missed if one.thread]
-    said = [one.what for one in missed if not one.thread]
+    threads = [entry for entry in missed if entry.thread]
+    said = [entry.what for entry in missed if not entry.thread]
     if len(threads) > 1:
-        calls = counted(sum(one.calls for one in threads), "call")
+        calls = counted(sum(entry.calls for entry in threads), "call")
         said.insert(0, f"{calls} of {len(threads):,} threads, the first of them {_who(threads[0])}")
     elif threads:
         said.insert(0, threads[0].what)
@@ -62,15 +62,15 @@ def in_words(missed: Sequence[NotChecked]) -> str:
 
 def listed(missed: Sequence[NotChecked]) -> Iterator[str]:
     """Yield a line for each thread if there are several, which `in_words` only counts."""
-    threads = [one for one in missed if one.thread]
+    threads = [entry for entry in missed if entry.thread]
     if len(threads) > 1:
-        yield from (f"  not checked  {one.what}" for one in threads[:_LISTED])
+        yield from (f"  not checked  {entry.what}" for entry in threads[:_LISTED])
         if len(threads) > _LISTED:
             yield f"  and {len(threads) - _LISTED:,} more threads"
 
 
-def _who(one: NotChecked) -> str:
-    return f"thread {one.thread} of process {one.process}"
+def _who(entry: NotChecked) -> str:
+    return f"thread {entry.thread} of process {entry.process}"
 
 
 class Ledger:
@@ -144,27 +144,27 @@ class Ledger:
         with self._lock:
             heard, refusals = Counter(self._heard), tuple(self._refusals)
             missed = tuple(map(NotChecked, self._missed))
-        found = [*_missing(rows, heard), *missed]
-        if found and refusals:
-            found.append(NotChecked(f"limit: {'; '.join(refusals)}"))
+        parts = [*_missing(rows, heard), *missed]
+        if parts and refusals:
+            parts.append(NotChecked(f"limit: {'; '.join(refusals)}"))
         is_wrong = any(heard[n] > row[2] or row[2] > _LARGEST for n, row in enumerate(rows))
         if parent != os.getpid() or is_wrong or not self._is_in_place():
-            found.append(NotChecked(_DAMAGED))
+            parts.append(NotChecked(_DAMAGED))
         if processes > _PROCESSES:
-            found.append(NotChecked(f"limit: {_PROCESSES:,} processes that use QNN"))
+            parts.append(NotChecked(f"limit: {_PROCESSES:,} processes that use QNN"))
         if unpreloaded:
-            found.append(
+            parts.append(
                 NotChecked(
                     "a process without LD_PRELOAD tried to use QNN and was refused", unpreloaded
                 )
             )
         if foreign:
-            found.append(NotChecked(foreign_calls))
-        found += (
-            NotChecked((f"process {one} is still running and may call QNN"), process=one)
-            for one in running
+            parts.append(NotChecked(foreign_calls))
+        parts += (
+            NotChecked((f"process {process} is still running and may call QNN"), process=process)
+            for process in running
         )
-        return tuple(found)
+        return tuple(parts)
 
     def _running(self) -> tuple[int, ...]:
         """Return processes that use QNN and have not ended."""
@@ -173,9 +173,9 @@ class Ledger:
             size = _PROCESSES * _PROCESS.size
             data = os.pread(self._file, size, _HEAD.size).ljust(size, b"\0")
             noted = {number for (number,) in _PROCESS.iter_unpack(data) if 0 < number < 1 << 31}
-            found = tuple(sorted(filter(self._is_mapped, noted)))
-            if not found or time.monotonic() >= end:
-                return found
+            processes = tuple(sorted(filter(self._is_mapped, noted)))
+            if not processes or time.monotonic() >= end:
+                return processes
             time.sleep(_LOOK_S)
 
     def _is_in_place(self) -> bool:
@@ -199,6 +199,6 @@ def _missing(rows: Iterable[tuple[int, ...]], heard: Counter[int]) -> Iterator[N
         missing = max(made - heard[number], lost)
         if missing <= 0 or max(made, lost) > _LARGEST:
             continue
-        found = NotChecked("", missing, process, thread)
-        who = _who(found) if thread else "other threads"
-        yield replace(found, what=f"{counted(missing, 'call')} of {who}")
+        entry = NotChecked("", missing, process, thread)
+        who = _who(entry) if thread else "other threads"
+        yield replace(entry, what=f"{counted(missing, 'call')} of {who}")

@@ -1,16 +1,15 @@
-/* What our objects inside of programs share: the ledger, the line to qnnmem, and what QNN's
- * functions take.
+/* Shared by the objects that run inside a program: the ledger and the connection to qnnmem.
  *
- * Each thread has a connection of its own, and a forked process has others than its parent. What
- * travels has the byte order of the machine. The program may close or replace any descriptor, so
- * a connection is compared before it is used, and opened again where it is gone.
+ * Each thread has its own connection, and a forked process opens new ones. Messages have the byte
+ * order of the machine. The program may close or replace any descriptor, so each use first checks
+ * the connection, and opens it again if it is gone.
  *
- * The ledger is a file of qnnmem's that every process maps. A thread counts there, in its own row,
- * each message before it is sent, and each that could not be delivered: qnnmem compares that with
- * what it has heard, so that nothing is called clean that it never saw.
+ * The ledger is a file of qnnmem that every process maps. Each thread counts there, in its own row,
+ * every message before it is sent, and every message that could not be delivered. qnnmem compares
+ * these counts with the messages that arrived, so it never calls an unseen call clean.
  *
- * Whoever includes this has defined before what a user is told when a message cannot be delivered
- * (UNDELIVERED), and has a `greet` that says hello on a new line. */
+ * The including file defines UNDELIVERED, the message for a call that cannot be delivered, and
+ * `greet`, which sends the hello message on a new connection. */
 #include <dlfcn.h>
 #include <errno.h>
 #include <execinfo.h>
@@ -31,13 +30,13 @@
 #include <unistd.h>
 #include "ledger.h"
 
-typedef struct { uint32_t length; uint16_t kind, function; } head;  /* from here, then words */
-typedef struct { uint32_t length, action; word a, b, c; } reply;    /* from there, then bytes */
+typedef struct { uint32_t length; uint16_t kind, function; } head;  /* to qnnmem; words follow */
+typedef struct { uint32_t length, action; word a, b, c; } reply;    /* from qnnmem; bytes follow */
 
 enum { VERSION = 2, HELLO = 1, FRAMES = 48, MOST_WORDS = 256, FIRST_SYSTEM = 100 };
 
 static char socket_path[108];
-static _Atomic int told_user, noted, generation = 1; /* of processes: a forked one counts one more */
+static _Atomic int told_user, noted, generation = 1; /* a forked child has its parent's generation + 1 */
 static pid_t forked_from, owner;
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_key_t at_thread_end;
@@ -47,7 +46,7 @@ static __thread ledger_row *own_row;
 
 /* --- The ledger ----------------------------------------------------------------------------- */
 
-/* A process that uses QNN: qnnmem asks at the end whether it still runs. */
+/* Records a process that uses QNN: qnnmem checks at the end whether it still runs. */
 static void note_process(void) {
     word at;
     if (ledger == NULL || atomic_exchange(&noted, 1)) return;
@@ -55,7 +54,7 @@ static void note_process(void) {
     if (at < PROCESSES) ledger->processes[at] = (word)getpid();
 }
 
-/* The row of this thread. Without a ledger nobody would know of its calls: the process ends. */
+/* Returns the row of this thread. Without a ledger, calls would go uncounted: the process is ended. */
 static ledger_row *row(void) {
     static const char text[] = "qnnmem: calls cannot be counted in this process, so it is ended\n";
     word at;
@@ -66,7 +65,7 @@ static ledger_row *row(void) {
     }
     note_process();
     at = atomic_fetch_add(&ledger->thread_count, 1);
-    own_row = &ledger->rows[at < THREADS ? at : THREADS]; /* the last one is for all who come later */
+    own_row = &ledger->rows[at < THREADS ? at : THREADS]; /* all further threads share the last row */
     if (at < THREADS) {
         own_row->process = (word)getpid();
         own_row->thread = (word)syscall(SYS_gettid);
@@ -82,7 +81,7 @@ static void count_lost(void) {
 
 static void count_made(void) { atomic_fetch_add_explicit(&row()->made, 1, memory_order_relaxed); }
 
-/* --- The line ------------------------------------------------------------------------------- */
+/* --- Connection ----------------------------------------------------------------------------- */
 
 static int send_words(int fd, int kind, int function, const word *words, size_t count) {
     struct {
@@ -117,7 +116,7 @@ static int receive_all(int fd, void *data, size_t size) {
     return 1;
 }
 
-/* Puts return addresses behind what is in `words` already; gives how many there are then. */
+/* Appends return addresses to `words`; returns the new number of words. */
 static size_t add_stack(word *words, size_t count) {
     void *frames[FRAMES];
     int depth = backtrace(frames, FRAMES), i;
@@ -130,7 +129,7 @@ static int greet(int fd, int role);
     VERSION, (word)(role), (word)getpid(), (word)forked_from, (word)syscall(SYS_gettid), \
         (word)(row() - ledger->rows)
 
-/* The inode of a descriptor; 0 where there is none. */
+/* Returns the inode of a socket; 0 for any other descriptor. */
 static ino_t inode_of(int fd) {
     struct stat found;
     return fd >= 0 && fstat(fd, &found) == 0 && S_ISSOCK(found.st_mode) ? found.st_ino : 0;
@@ -142,7 +141,7 @@ static int open_line(int role) {
     if (!socket_path[0]) return -1;
     fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     if (fd < 0) return -1;
-    high = fcntl(fd, F_DUPFD_CLOEXEC, 512); /* out of the way of programs that count theirs */
+    high = fcntl(fd, F_DUPFD_CLOEXEC, 512); /* programs may rely on low numbers of their own */
     if (high >= 0) {
         close(fd);
         fd = high;
@@ -155,13 +154,13 @@ static int open_line(int role) {
     return -1;
 }
 
-/* Closes the line of this thread; not where the program has put something else in its place. */
+/* Closes the connection of this thread, unless the program reused its descriptor. */
 static void end_line(void) {
     if (connection >= 0 && inode_of(connection) == connection_inode) close(connection);
     connection = -1;
 }
 
-/* The line of this thread, opened again where the program has closed or replaced it. */
+/* Returns the connection of this thread; opens it again if the program closed or replaced it. */
 static int connected(void) {
     if (connection >= 0 && inode_of(connection) != connection_inode) connection = -1;
     if (connection < 0 && (connection = open_line(0)) >= 0) {
@@ -176,7 +175,7 @@ static void end_thread(void *unused) {
     end_line();
 }
 
-/* In the new process, which has one thread: that line is its parent's, and so is who held the lock. */
+/* Runs in a forked child: connection and lock belong to its parent. */
 static void forked(void) {
     atomic_fetch_add(&generation, 1);
     forked_from = getppid();
@@ -187,7 +186,7 @@ static void forked(void) {
     end_line();
 }
 
-/* A child of clone() or vfork() has the line and the row of its parent, and may use neither. */
+/* Returns 1 in a child of clone() or vfork(), which must not use its parent's connection and row. */
 static int is_stray(void) { return getpid() != owner; }
 
 static void begin_line(void) {
@@ -197,18 +196,18 @@ static void begin_line(void) {
     owner = getpid();
     if (!beside(name, sizeof name, "/socket")) return;
     map_ledger();
-    backtrace(frame, 1); /* loads the unwinder now and not inside of somebody's call */
+    backtrace(frame, 1); /* loads the unwinder now, not during a call */
     pthread_key_create(&at_thread_end, end_thread);
     pthread_atfork(NULL, NULL, forked);
-    /* Whoever started the program to look at it takes it along when it is killed. */
+    /* If qnnmem is killed, the program ends with it. */
     if (ledger != NULL && above == (pid_t)ledger->parent) {
         prctl(PR_SET_PDEATHSIG, SIGKILL);
-        if (getppid() != above) raise(SIGKILL); /* it was killed before */
+        if (getppid() != above) raise(SIGKILL); /* qnnmem has already ended */
     }
     strcpy(socket_path, name);
 }
 
-/* --- Who asks the loader for QNN ------------------------------------------------------------ */
+/* --- Lookups of QNN's functions --------------------------------------------------------------- */
 
 typedef void *(*dlsym_function)(void *, const char *);
 static const char *const provider_names[] = {"QnnInterface_getProviders",
@@ -228,7 +227,7 @@ static dlsym_function real_dlsym(void) {
 
 static void *providers_found(int which, void *real);
 
-/* Any other name goes on as a jump and not as a call: with RTLD_NEXT the loader looks who asks. */
+/* For other names this must be a tail call: with RTLD_NEXT, the loader examines the caller. */
 API void *dlsym(void *handle, const char *name) {
     if (name[0] == 'Q') {
         int which = strcmp(name, provider_names[0]) == 0 ? 0 : 1;

@@ -1,10 +1,10 @@
-/* The program's side of `qnnmem watch`: preloaded, it stands between a program and its QNN.
+/* The program's side of `qnnmem watch`: a preloaded object between a program and its QNN library.
  *
- * Whoever asks the loader for QnnInterface_getProviders gets one of ours, which hands out copies of
- * the real tables with a wrapper in place of each function whose arguments are known. A wrapper
- * counts and times the call; what else it does the other side has said at the beginning, for each
- * function: ask before (and perhaps answer for the library), tell afterwards, send the call stack.
- * Nothing of QNN is understood here. What the other side does not hear is counted in the ledger. */
+ * A lookup of QnnInterface_getProviders returns our function. It returns copies of the library's
+ * tables, with a wrapper in place of each function whose arguments are known. A wrapper counts and
+ * times the call. At the start, qnnmem chooses what else the wrapper of each function does: ask
+ * before the call (and perhaps answer it), report it afterwards, send the call stack. This code
+ * does not parse QNN's structs. The ledger counts the calls that qnnmem did not hear of. */
 #define _GNU_SOURCE
 #include <stdarg.h>
 #include <stdint.h>
@@ -14,28 +14,28 @@
 #define API __attribute__((visibility("default")))
 typedef uint64_t word;
 
-#define UNDELIVERED "" /* the program goes on by itself */
+#define UNDELIVERED "" /* the program continues unwatched */
 #include "line.h"
 #include "python_frames.h"
 
 enum { SLOTS = 4, SYSTEM_SLOTS = 2, DOORS = 8, LOGS = 8, TEXT = 2000 };
 enum { BACKEND_ENTRIES = 75, SYSTEM_ENTRIES = 40 };
-enum { LIBRARY = HELLO + 1, ASK, TOLD, LOGGED, PYTHON_LINES, WAITED };   /* from here */
-enum { GO, ANSWER };                                                     /* from there */
+enum { LIBRARY = HELLO + 1, ASK, TOLD, LOGGED, PYTHON_LINES, WAITED };   /* to qnnmem */
+enum { GO, ANSWER };                                                     /* from qnnmem */
 enum { ASKS = 1, TELLS = 2, STACK = 4, WAITS = 8, TURN = 16,
-       FIRST = 32, IO = 64 };                                            /* of each function */
+       FIRST = 32, IO = 64 };                                            /* modes of a function */
 #define IS_LOG(n) ((n) == 25 || (n) == 105) /* QnnLog_create, QnnSystemLog_create */
 enum { TENSOR_TYPE = 24, APP_READ = 1 }; /* in Qnn_Tensor_t; APP_WRITE is 0 */
 enum { SAMPLE = 16, QUICK_NS = 2000, LONGEST_TURN_S = 60 };
 
-#define counters ledger->functions /* nothing is wrapped in a process without a ledger */
-static _Atomic uint8_t quick[COUNTED]; /* whether the last call that was timed was */
+#define counters ledger->functions /* a process without a ledger has no wrappers */
+static _Atomic uint8_t quick[COUNTED]; /* 1 if the last timed call was quick */
 static struct { uint8_t mode, out; } plan[COUNTED]; /* `out` is 1 + the argument with a handle */
 static struct { const void *interface; void *real[80]; char copy[40 + 8 * 80]; } slots[SLOTS + SYSTEM_SLOTS];
 static const void *views[SLOTS + SYSTEM_SLOTS];
 static struct { void *real; int which; } doors[DOORS];
 
-/* --- The line to the other side ------------------------------------------------------------- */
+/* --- Connection to qnnmem ------------------------------------------------------------------- */
 
 static word read_clock(clockid_t which) {
     struct timespec at;
@@ -45,7 +45,7 @@ static word read_clock(clockid_t which) {
 
 static word now(void) { return read_clock(CLOCK_MONOTONIC); }
 
-/* What the other side answers; 0 where nobody does. */
+/* Receives an answer; returns 0 if none comes. */
 static int answered(int fd, reply *got, void *text, size_t size) {
     return receive_all(fd, got, sizeof *got) && got->length - sizeof *got == size &&
            receive_all(fd, text, size);
@@ -58,9 +58,9 @@ static int greet(int fd, int role) {
            answered(fd, &got, plan, sizeof plan);
 }
 
-static __thread int talking; /* a signal handler may come in the middle of a message */
+static __thread int talking; /* a signal handler may interrupt a message */
 
-/* Sends a message; with nobody there the program goes on by itself, and that is counted. */
+/* Sends a message; counts it as lost if it cannot be delivered, and the program continues. */
 static reply tell_or_ask(int kind, int function, const word *words, size_t count, int waits) {
     reply got = {0, GO, 0, 0, 0};
     int saved = errno, is_free = !talking && !is_stray();
@@ -95,7 +95,7 @@ static void log_line(int at, const char *format, uint32_t level, word when, va_l
     words[2] = (word)length;
     tell_or_ask(LOGGED, 0, words, 3 + (size_t)(length + 7) / 8, 0);
     if (logs[at].real != NULL) logs[at].real(format, level, when, list);
-    else printf("qnn [%u] %s\n", level, text); /* the library would have printed it, too */
+    else printf("qnn [%u] %s\n", level, text); /* the library itself would print it */
 }
 
 #define LOG(k)                                                                    \
@@ -124,9 +124,9 @@ static word log_through(word given) {
 /* --- Around a call -------------------------------------------------------------------------- */
 
 typedef struct { word begin, end; int slot, function, mode, count, weight; word *words; int has_turn; } seen;
-static pthread_mutex_t turn = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP; /* of calls one at a time */
+static pthread_mutex_t turn = PTHREAD_RECURSIVE_MUTEX_INITIALIZER_NP; /* for --serialise: one call at a time */
 
-/* Waits while another call runs. Not forever: that one may wait for what the caller would do. */
+/* Waits while another call runs. The time is limited: that call may itself wait for this thread. */
 static void take_turn(seen *at) {
     struct timespec end;
     word words[3] = {0, now(), 0};
@@ -158,28 +158,28 @@ static void tell(const seen *at, word code, int injected) {
     if ((at->mode & STACK) || (code != 0 && ((at->mode & TELLS) || injected))) {
         count = add_stack(out, count);
         python_frames(tell_python);
-        waits = 1; /* what is looked up in this process has to be here */
+        waits = 1; /* qnnmem looks things up in this process, which must not end */
     }
     out[4] = (word)(injected | (waits ? 2 : 0));
     tell_or_ask(TOLD, at->function, out, count, waits);
 }
 
-/* Whether it is the first call on this handle: then its arguments are asked about. Another handle
- * in the same place of the table asks again. */
+/* Returns 1 for the first call on a handle, whose arguments qnnmem wants to see. Two handles that
+ * share an entry of the table replace each other. */
 static int is_first(word handle) {
     static _Atomic word known[256];
     _Atomic word *at = &known[(handle ^ handle >> 8 ^ handle >> 16) % 256];
     return atomic_exchange_explicit(at, handle, memory_order_relaxed) != handle;
 }
 
-/* Whether the tensor of a call is an input or output of its graph: only those are told. */
+/* Returns 1 if the tensor of a call is an input or output of its graph: only those are reported. */
 static int is_io(const seen *at) {
     return at->words[1] && *(const uint32_t *)(uintptr_t)(at->words[1] + TENSOR_TYPE) <= APP_READ;
 }
 
-/* Before one that is only counted. Where that takes no longer than the clock, one call stands for
- * several; the others have the cheap clock, which stands still for milliseconds, so that what the
- * library logs meanwhile is not before it. */
+/* Starts a call that is only counted. If the function is as quick as reading the clock, one timed call
+ * stands for several. The other calls read the coarse clock, which may be milliseconds late, so that
+ * log lines of the call never appear before it. */
 static void count_call(seen *at) {
     word earlier = atomic_fetch_add_explicit(&counters[at->function].count, 1, memory_order_relaxed);
     if (atomic_load_explicit(&quick[at->function], memory_order_relaxed)) {
@@ -188,7 +188,7 @@ static void count_call(seen *at) {
     at->begin = at->weight ? now() : read_clock(CLOCK_MONOTONIC_COARSE);
 }
 
-/* Whether the real function is to be called; else `code` is what the caller gets. */
+/* Returns 1 if the real function must be called; otherwise `code` is the answer. */
 __attribute__((noinline)) static int before(seen *at, word *code) {
     at->mode = plan[at->function].mode;
     if (at->mode == 0) {
@@ -231,7 +231,7 @@ __attribute__((noinline)) static word after(seen *at, word code) {
     return code;
 }
 
-/* --- The wrappers: slot `s`, function `n` of it, and what that takes -------------------------- */
+/* --- Wrappers: slot `s`, function `n`, and its parameters ------------------------------------ */
 
 #define AROUND(s, n, takes, gives, ...)                                                  \
     static word w##s##_##n takes {                                                       \
@@ -253,15 +253,15 @@ BACKEND(0) BACKEND(1) BACKEND(2) BACKEND(3) SYSTEM(4) SYSTEM(5)
 static void *const wrappers[SLOTS + SYSTEM_SLOTS][80] = {
     ROW(0), ROW(1), ROW(2), ROW(3), SYSTEM_ROW(4), SYSTEM_ROW(5)};
 
-/* --- Tables that are handed out -------------------------------------------------------------- */
+/* --- Tables for the program ------------------------------------------------------------------ */
 
-/* Fills a slot anew: a library may have been closed and another one loaded to the same place. */
+/* Fills a slot again: another library may have been loaded at the address of a closed one. */
 static void fill(int slot, const void *interface) {
     int which = slot >= SLOTS, i, entries = which ? SYSTEM_ENTRIES : BACKEND_ENTRIES, fd;
     size_t at = which ? 32 : 40, size = at + 8 * (size_t)entries;
     ssize_t got = -1;
     char copy[sizeof slots[slot].copy] = {0};
-    fd = open("/proc/self/mem", O_RDONLY | O_CLOEXEC); /* the table of an old library is shorter */
+    fd = open("/proc/self/mem", O_RDONLY | O_CLOEXEC); /* an older library has a shorter table */
     if (fd >= 0) {
         got = pread(fd, copy, size, (off_t)(uintptr_t)interface);
         close(fd);
@@ -285,7 +285,7 @@ static void wrap(int which, const void ***list, uint32_t count) {
     pthread_mutex_lock(&lock);
     for (slot = first; slot < end && slots[slot].interface && slots[slot].interface != given[0]; slot++) {
     }
-    /* Those of one library lie side by side. With no room left the program gets the real ones. */
+    /* Tables of one library are adjacent. If no slot is free, the program gets the real tables. */
     if (count <= (uint32_t)(end - slot)) {
         for (i = 0; i < count; i++) {
             word words[] = {(word)(slot + (int)i), (word)which, (word)(uintptr_t)given[i]};
@@ -315,8 +315,8 @@ DOOR(0) DOOR(1) DOOR(2) DOOR(3) DOOR(4) DOOR(5) DOOR(6) DOOR(7)
 static const providers_function door_functions[DOORS] = {door0, door1, door2, door3,
                                                          door4, door5, door6, door7};
 
-/* For programs that are linked with the library. Where that is not behind us in the order of the
- * loader (a plugin brought it along), the caller's own object finds it. */
+/* For programs that are linked with the library. If a plugin brought the library along, RTLD_NEXT does
+ * not find it, and the lookup starts from the caller's object. */
 static word linked(int which, void *self, void *caller, const void ***list, uint32_t *count) {
     void *real = real_dlsym()(RTLD_NEXT, provider_names[which]), *object;
     Dl_info found;
@@ -361,9 +361,9 @@ static void *providers_found(int which, void *real) {
     return found;
 }
 
-/* --- Beginning ------------------------------------------------------------------------------ */
+/* --- Start ---------------------------------------------------------------------------------- */
 
 __attribute__((constructor)) static void begin(void) {
     begin_line();
-    pthread_atfork(NULL, NULL, fresh_turn); /* whoever had it is not in the child */
+    pthread_atfork(NULL, NULL, fresh_turn); /* its owner does not exist in the child */
 }

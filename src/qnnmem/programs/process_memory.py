@@ -19,13 +19,12 @@ import threading
 from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from qnnmem.errors import Fault
 from qnnmem.programs.ledger import TurnedAway
-from qnnmem.programs.static_objects import room_behind
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -53,6 +52,12 @@ _RANGES_AT, _MOST_RANGES = _ARENA_AT + 8, 512
 SHARED_BYTES = _RANGES_AT + 8 + 24 * _MOST_RANGES
 _ALIGNMENT_KNOWN, _ISOLATED = 1 << 63, 1 << 62  # flags in the caller of a block
 GUARD = b"\xa5qnnmem guard\xa5\x5a\xa5"  # pattern beside each heap block
+
+# ELF files of 64 bits.
+_HEAD, _SECTION, _SYMBOL = 64, 64, 24  # bytes of the structs of a 64-bit file
+_SYMBOL_TABLES = (2, 11)  # of the linker, of the loader
+_OBJECT, _FIXED = 1, 2  # types of a symbol, of a file
+_MOST_SYMBOLS = 256 << 20  # bytes of symbols
 
 
 class Unreadable(Fault):
@@ -117,13 +122,13 @@ class ProcessMemory:
         if not 0 <= size <= _MAX_READ or not 0 < address < _TOP:
             raise Unreadable(address, size)
         try:
-            found = os.pread(self._file, size, address)
+            data = os.pread(self._file, size, address)
         except (OSError, OverflowError, ValueError):
             raise Unreadable(address, size) from None
-        if len(found) < size:
-            missing = Unreadable if found else Gone  # nothing and no error: nothing is mapped
-            raise missing(address + len(found), size - len(found))
-        return found
+        if len(data) < size:
+            missing = Unreadable if data else Gone  # nothing and no error: nothing is mapped
+            raise missing(address + len(data), size - len(data))
+        return data
 
     def unpack(self, form: str, address: int) -> tuple[Any, ...]:
         """Read a struct of little-endian numbers."""
@@ -135,15 +140,15 @@ class ProcessMemory:
 
     def text(self, address: int) -> str:
         """Read a C string of at most 4,096 characters; a longer string is cut."""
-        found = b""
-        while len(found) < _LONGEST:
+        data = b""
+        while len(data) < _LONGEST:
             # A string may end directly before an unmapped page.
-            piece = self.read(address + len(found), 64 - (address + len(found)) % 64)
+            piece = self.read(address + len(data), 64 - (address + len(data)) % 64)
             end = piece.find(b"\0")
             if end >= 0:
-                return (found + piece[:end]).decode("utf-8", "surrogateescape")
-            found += piece
-        return found[:_LONGEST].decode("utf-8", "surrogateescape")
+                return (data + piece[:end]).decode("utf-8", "surrogateescape")
+            data += piece
+        return data[:_LONGEST].decode("utf-8", "surrogateescape")
 
     def fill(self, array: NDArray[Any], address: int) -> None:
         """Fill an array with bytes from an address."""
@@ -203,13 +208,13 @@ class ProcessMemory:
     def extent(self, address: int, size: int) -> tuple[int, bool]:
         """Return how many bytes are readable, at most `size`, and whether all are writable."""
         maps = self.mappings()
-        at = bisect_right(maps, address, key=lambda one: one.start) - 1
+        at = bisect_right(maps, address, key=lambda mapping: mapping.start) - 1
         end, writable = address, True
-        for one in maps[max(at, 0) :]:
-            if one.start > end or one.end <= end or not one.readable:
+        for mapping in maps[max(at, 0) :]:
+            if mapping.start > end or mapping.end <= end or not mapping.readable:
                 break
-            writable = writable and one.writable
-            end = one.end
+            writable = writable and mapping.writable
+            end = mapping.end
             if end >= address + size:
                 break
         return min(size, end - address), writable and end > address
@@ -217,20 +222,25 @@ class ProcessMemory:
     def static_room(self, address: int) -> int | None:
         """Return the number of bytes from an address to the end of its static object, or None."""
         maps = self.mappings()
-        at = bisect_right(maps, address, key=lambda one: one.start) - 1
+        at = bisect_right(maps, address, key=lambda mapping: mapping.start) - 1
         while at > 0 and not maps[at].path and maps[at - 1].end == maps[at].start:
             at -= 1  # zeros follow the file without a name
         if at < 0 or not maps[at].path.startswith("/"):
             return None
         path = maps[at].path
-        base = next(one.start for one in maps if one.path == path)
-        return room_behind(path, base, address)
+        base = next(mapping.start for mapping in maps if mapping.path == path)
+        return _room_behind(path, base, address)
 
     def is_private(self, start: int, end: int) -> bool:
         """Return True if a range is mapped for this process alone, readable and writable."""
-        for one in self.mappings():
-            if one.start <= start < one.end and one.is_private and one.readable and one.writable:
-                start = one.end
+        for mapping in self.mappings():
+            if (
+                mapping.start <= start < mapping.end
+                and mapping.is_private
+                and mapping.readable
+                and mapping.writable
+            ):
+                start = mapping.end
         return start >= end
 
     def watch(self, ranges: list[tuple[int, int]]) -> None:
@@ -290,13 +300,15 @@ class ProcessMemory:
         count = min(self.pointer(self._shared + _RANGES_AT), _MOST_RANGES)
         rows = struct.iter_unpack("<3Q", self.read(self._shared + _RANGES_AT + 8, 24 * count))
         ended = [has_ended for low, high, has_ended in rows if low <= address < high]
-        return bool(ended[-1]) if ended else None
+        if not ended or self.block_at(address) is not None:  # the heap uses the addresses again
+            return None
+        return bool(ended[-1])
 
     def block_before(self, address: int) -> Block | None:
         """Return the block on its own pages that ends on the page before an address, or None."""
         page = address // PAGE * PAGE
-        found = self._nearest(_BLOCKS_AT, _BLOCKS, page - 1, PAGE)
-        return found if found is not None and found.is_isolated else None
+        block = self._nearest(_BLOCKS_AT, _BLOCKS, page - 1, PAGE)
+        return block if block is not None and block.is_isolated else None
 
     def freed_block_at(self, address: int) -> Block | None:
         """Return the recently freed heap block that contained an address, or None.
@@ -307,9 +319,9 @@ class ProcessMemory:
         if not self._shared or self.pointer(self._shared + _RING_AT - 16):
             return None
         oldest = self.pointer(self._shared + _RING_AT - 8) % _RING
-        found = self._nearest(_RING_AT, _RING, address, oldest=oldest)
-        is_final = found is not None and (found.is_isolated or found.size < _LARGE_BLOCK)
-        return found if is_final else None
+        block = self._nearest(_RING_AT, _RING, address, oldest=oldest)
+        is_final = block is not None and (block.is_isolated or block.size < _LARGE_BLOCK)
+        return block if is_final else None
 
     def _nearest(
         self, at: int, count: int, address: int, slack: int = 0, oldest: int | None = None
@@ -358,6 +370,59 @@ def _mapping(line: str) -> Mapping | None:
         return None
 
 
+# Static objects of a program, according to its ELF symbols
+
+
+def _room_behind(path: str, base: int, address: int) -> int | None:
+    """Return the bytes from an address to the end of its static object; None if unknown.
+
+    `base` is the address at which the file is loaded.
+    """
+    is_fixed, objects = _objects(path)
+    offset = address - (0 if is_fixed else base)
+    starts, ends = objects[:, 0], objects[:, 0] + objects[:, 1]
+    inside = ends[(starts <= offset) & (offset < ends)]
+    return int(inside.max()) - offset if inside.size else None
+
+
+@lru_cache(maxsize=64)
+def _objects(path: str) -> tuple[bool, NDArray[Any]]:
+    """Return True if a file has fixed addresses, and the start and size of each object in it."""
+    import numpy
+
+    try:
+        objects = _read_objects(Path(path))
+    except (OSError, ValueError, struct.error):
+        objects = None
+    return objects or (False, numpy.empty((0, 2), numpy.int64))
+
+
+def _read_objects(path: Path) -> tuple[bool, NDArray[Any]] | None:
+    import numpy
+
+    row = numpy.dtype("<u4, u1, u1, <u2, <u8, <u8")
+    if not path.is_file():  # the program may have mapped anything
+        return None
+    with path.open("rb") as file:
+        head = file.read(_HEAD)
+        if head[:6] != b"\x7fELF\x02\x01":  # 64 bits, little-endian
+            return None
+        (at,) = struct.unpack_from("<Q", head, 40)
+        (count,) = struct.unpack_from("<H", head, 60)
+        file.seek(at)
+        sections = file.read(count * _SECTION)
+        tables = []
+        for start in range(0, count * _SECTION, _SECTION):
+            (kind,) = struct.unpack_from("<I", sections, start + 4)
+            place, size = struct.unpack_from("<2Q", sections, start + 24)
+            if kind in _SYMBOL_TABLES and size <= _MOST_SYMBOLS:
+                file.seek(place)
+                symbols = numpy.frombuffer(file.read(size // _SYMBOL * _SYMBOL), row)
+                chosen = symbols[(symbols["f1"] & 15 == _OBJECT) & (symbols["f5"] > 0)]
+                tables.append(numpy.stack((chosen["f4"], chosen["f5"]), axis=1).astype(numpy.int64))
+    return (head[16] == _FIXED, numpy.concatenate(tables)) if tables else None
+
+
 class _Piece(ctypes.Structure):
     """The C struct `iovec`."""
 
@@ -366,12 +431,12 @@ class _Piece(ctypes.Structure):
 
 @cache
 def _function(name: str) -> Any:
-    found = getattr(ctypes.CDLL(None), name, None)
-    if found is not None:
+    function = getattr(ctypes.CDLL(None), name, None)
+    if function is not None:
         piece, count = ctypes.POINTER(_Piece), ctypes.c_ulong
-        found.argtypes = (ctypes.c_int, piece, count, piece, count, count)
-        found.restype = ctypes.c_ssize_t
-    return found
+        function.argtypes = (ctypes.c_int, piece, count, piece, count, count)
+        function.restype = ctypes.c_ssize_t
+    return function
 
 
 class QuickCopies:
@@ -433,8 +498,12 @@ class Presence:
 
 def presence(memory: ProcessMemory) -> Presence:
     """Return an object that shows later whether the process still runs this program."""
-    maps = (one for one in memory.mappings() if one.readable and one.path == memory.program)
-    return Presence(memory, next((one.start for one in maps), 0))
+    maps = (
+        mapping
+        for mapping in memory.mappings()
+        if mapping.readable and mapping.path == memory.program
+    )
+    return Presence(memory, next((mapping.start for mapping in maps), 0))
 
 
 class LookedInto(Protocol):
@@ -462,19 +531,19 @@ class KnownProcesses(Generic[One]):
     def find(self, pid: int, look_into: Callable[[], One]) -> One:
         """Return the process with this pid; open it if it is new."""
         with self._lock:
-            found = self._now.get(pid)
-            if found is not None and not found.is_there():
-                self._gone.append(found)
-                found = None
-            if found is None:
+            process = self._now.get(pid)
+            if process is not None and not process.is_there():
+                self._gone.append(process)
+                process = None
+            if process is None:
                 if len(self._now) + len(self._gone) >= MOST_PROCESSES:
                     raise TurnedAway(f"{MOST_PROCESSES:,} processes for one program is reached")
                 try:
-                    found = self._now[pid] = look_into()
+                    process = self._now[pid] = look_into()
                 except OSError as exc:
                     why = (exc.strerror or str(exc)).lower()
                     raise TurnedAway(f"a process cannot be inspected ({why})") from exc
-            return found
+            return process
 
     def now(self) -> tuple[One, ...]:
         """Return the latest process of each pid."""
@@ -483,5 +552,5 @@ class KnownProcesses(Generic[One]):
 
     def close(self) -> None:
         """Close all processes; call this only when no thread uses their memory."""
-        for one in (*self.now(), *self._gone):
-            one.memory.close()
+        for process in (*self.now(), *self._gone):
+            process.memory.close()

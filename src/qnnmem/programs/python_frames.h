@@ -1,18 +1,18 @@
-/* Which lines of Python led to a call, as the interpreter in this process says them.
+/* Finds the Python lines that led to a call, by asking the interpreter in this process.
  *
- * To ask for them by its public functions takes the interpreter's lock. A thread that holds it asks
- * for its own; for one that has given it up another thread asks, which waits for the lock, but not
- * for long: whoever holds it may wait for something that the caller holds. The caller's frames
- * stay as they are, since it is in a call. No code of the program runs for it. */
+ * The interpreter's public functions need its lock. A thread that holds the lock asks directly. For
+ * a thread that released it, another thread asks and waits for the lock. The wait is short, because
+ * the owner of the lock may itself wait for the caller. The caller's frames cannot change meanwhile,
+ * because it is in a call. None of the program's code runs. */
 enum { PYTHON_FRAMES = 48, LINE = 1900, TEXT_OF_FRAMES = 8192, PATIENCE_S = 2 };
 enum { WAITING, ASKING, ASKED, GIVEN_UP };
 #define MAKES_SESSIONS "/onnxruntime_inference_collection.py"
 
-typedef void *object; /* of Python's */
+typedef void *object; /* a Python object */
 typedef struct {
     pthread_mutex_t mutex;
     pthread_cond_t changed;
-    void *thread; /* of the interpreter, whose frames they are */
+    void *thread; /* interpreter thread that has the frames */
     int state;
     size_t used;
     char text[TEXT_OF_FRAMES];
@@ -24,7 +24,7 @@ static void write_line(question *to, const char *line, int length) {
     to->used += (size_t)length;
 }
 
-/* A function of the interpreter in this process; NULL without one. */
+/* A function of this process's interpreter; NULL if there is none. */
 static void *python(const char *name) { return real_dlsym()(RTLD_DEFAULT, name); }
 #define PYTHON(gives, name, ...) gives (*name)(__VA_ARGS__) = (gives(*)(__VA_ARGS__))(uintptr_t)python(#name)
 
@@ -37,7 +37,7 @@ static const char *attribute(object of, const char *name, object *kept) {
     return text;
 }
 
-/* What ONNX Runtime makes a session of: a file, or where the bytes of it are. */
+/* The model of an ONNX Runtime session: its file, or the address of its bytes. */
 static void write_model(question *to, object frame) {
     PYTHON(object, PyFrame_GetLocals, object);
     PYTHON(object, PyMapping_GetItemString, object, const char *);
@@ -66,7 +66,7 @@ static void write_model(question *to, object frame) {
     Py_DecRef(bytes), Py_DecRef(path), Py_DecRef(self), Py_DecRef(locals);
 }
 
-/* From a frame on, which is given away. */
+/* Appends the lines from a frame outwards; releases the frame. */
 static void ask_frames(question *to, object frame) {
     PYTHON(object, PyFrame_GetBack, object);
     PYTHON(object, PyFrame_GetCode, object);
@@ -79,7 +79,7 @@ static void ask_frames(question *to, object frame) {
     char line[LINE + 1];
     int at, length;
     if (!PyFrame_GetBack || !PyFrame_GetCode || !PyErr_Restore) return;
-    PyErr_Fetch(&kind, &value, &trace); /* one may be under way */
+    PyErr_Fetch(&kind, &value, &trace); /* an exception may be pending */
     for (at = 0; frame && at < PYTHON_FRAMES; at++) {
         const char *file, *name;
         code = PyFrame_GetCode(frame);
@@ -101,7 +101,7 @@ static void ask_frames(question *to, object frame) {
     PyErr_Restore(kind, value, trace);
 }
 
-/* Waits for the lock in a thread of its own. */
+/* Runs in a thread of its own and waits for the lock. */
 static void *ask_for_another(void *given) {
     PYTHON(int, PyGILState_Ensure, void);
     PYTHON(void, PyGILState_Release, int);
@@ -122,7 +122,7 @@ static void *ask_for_another(void *given) {
     return NULL;
 }
 
-/* Whether the answer is there; else `to` belongs to the other thread. */
+/* Returns 1 if the answer is ready; otherwise the other thread owns `to`. */
 static int was_asked(question *to) {
     struct timespec end;
     pthread_condattr_t clock;
@@ -137,7 +137,7 @@ static int was_asked(question *to) {
     pthread_attr_init(&detached);
     pthread_attr_setdetachstate(&detached, PTHREAD_CREATE_DETACHED);
     sigfillset(&all);
-    pthread_sigmask(SIG_SETMASK, &all, &before); /* signals are for the program's own threads */
+    pthread_sigmask(SIG_SETMASK, &all, &before); /* the program's own threads receive signals */
     failed = pthread_create(&other, &detached, ask_for_another, to);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
     pthread_attr_destroy(&detached);
@@ -154,12 +154,12 @@ static int was_asked(question *to) {
     return !given_up;
 }
 
-/* Sends the lines in parts, innermost first; nothing where there is no Python. */
+/* Sends the lines in parts, innermost first; sends nothing without Python. */
 static void python_frames(void (*send)(const char *, size_t)) {
     PYTHON(int, Py_IsInitialized, void);
     PYTHON(void *, PyGILState_GetThisThreadState, void);
-    PYTHON(void *, PyThreadState_GetUnchecked, void);  /* from 3.13 on */
-    PYTHON(void *, _PyThreadState_UncheckedGet, void); /* before */
+    PYTHON(void *, PyThreadState_GetUnchecked, void);  /* Python 3.13 and later */
+    PYTHON(void *, _PyThreadState_UncheckedGet, void); /* before 3.13 */
     PYTHON(object, PyThreadState_GetFrame, void *);
     void *own, *current = NULL;
     question *to;
@@ -172,7 +172,7 @@ static void python_frames(void (*send)(const char *, size_t)) {
     else if (_PyThreadState_UncheckedGet) current = _PyThreadState_UncheckedGet();
     if (own == current) ask_frames(to, PyThreadState_GetFrame(own));
     else if (!was_asked(to)) return;
-    for (at = 0; at < to->used; at += part) { /* in whole lines */
+    for (at = 0; at < to->used; at += part) { /* parts end with whole lines */
         part = to->used - at < LINE ? to->used - at : LINE;
         while (to->text[at + part - 1] != '\n') part--;
         send(to->text + at, part);

@@ -53,9 +53,9 @@ class PythonLines:
 
 def own_frames(stack: Stack) -> Stack:
     """Return the program's own Python frames, else the Python frames of libraries."""
-    python = tuple(one for one in stack if one.module == PYTHON)
-    called = tuple(one for one in python if not _RUNTIME.search(one.file))
-    return tuple(one for one in called if not LIBRARY.search(one.file)) or called
+    python = tuple(frame for frame in stack if frame.module == PYTHON)
+    called = tuple(frame for frame in python if not _RUNTIME.search(frame.file))
+    return tuple(frame for frame in called if not LIBRARY.search(frame.file)) or called
 
 
 def _name(text: str, longest: int) -> str:

@@ -1,11 +1,11 @@
-/* The client's side of `qnnmem check-client`: QNN's functions, sent to the process that decides.
+/* The client's side of `qnnmem check-client`: sends calls of QNN's functions to the checker.
  *
- * One source, three objects. As it is, it is preloaded: it holds the tables of functions and sees
- * what is allocated and freed. With -DSTUB=0 it is libQnnLpai.so, with -DSTUB=1 libQnnSystem.so:
- * a door to the same tables that the client may open and close.
+ * This source makes three objects. Without STUB, it is the preloaded object, which holds the tables
+ * of functions and sees what is allocated and freed. With -DSTUB=0 it is libQnnLpai.so, with
+ * -DSTUB=1 libQnnSystem.so: the client can open and close them, and they return the same tables.
  *
- * Nothing of QNN is understood here. A call travels as 64-bit words over a socket, one connection
- * for each thread; while it waits, the other side reads and writes the memory of this process. */
+ * This code does not parse QNN's structs. A call is sent as 64-bit words over a socket, with one
+ * connection for each thread. While it waits, the checker reads and writes this process's memory. */
 #define _GNU_SOURCE
 #include <stdint.h>
 
@@ -43,12 +43,12 @@ API word PROVIDERS(const void ***list, uint32_t *count);
 
 word PROVIDERS(const void ***list, uint32_t *count) {
     if (qnnmem_client_providers) return qnnmem_client_providers(STUB, list, count);
-    /* Without the preloaded object (its variable was taken out of the environment): not supported. */
+    /* The preloaded object is missing: the program removed LD_PRELOAD. */
     map_ledger();
     if (ledger == NULL) {
         static const char text[] = "qnnmem: run this program with `qnnmem check-client`\n";
         if (write(2, text, sizeof text - 1) < 0) abort();
-        abort(); /* nobody would know of its calls */
+        abort(); /* its calls would go unchecked without a word */
     }
     ledger->unpreloaded++;
     return 1000;
@@ -91,32 +91,32 @@ __attribute__((destructor)) static void closed(void) {
 
 enum { WATCHED = 1024, RING = 256, BLOCKS = 1 << 17, PROBES = 8, LARGEST_TEXT = 2048 };
 enum { GUARD = 16, GUARDED = 128, TRACED = 32, PAGE = 4096, ISOLATED = 64, MOST_ISOLATED = 4096, RANGES = 512 };
-enum { CALL = HELLO + 1, STACK, FREED, CLOSED, DONE, CRASHED, WROTE, ENDED, REENTERED, CAUGHT }; /* from here */
-enum { ANSWER, SEND_STACK, ALLOCATE, RELEASE, LOG, NOTIFY, PROTECT };          /* from there */
+enum { CALL = HELLO + 1, STACK, FREED, CLOSED, DONE, CRASHED, WROTE, ENDED, REENTERED, CAUGHT }; /* to the checker */
+enum { ANSWER, SEND_STACK, ALLOCATE, RELEASE, LOG, NOTIFY, PROTECT };          /* from the checker */
 enum { CLOSE_WRITES, CLOSE_ALL, OPEN };                             /* what PROTECT does */
-enum { LIBRARY_CLOSED = 1, OVERRUN = 2, IN_HANDLER = 4, IN_CALLBACK = 8 }; /* in front of a call, with the stack pointer */
+enum { LIBRARY_CLOSED = 1, OVERRUN = 2, IN_HANDLER = 4, IN_CALLBACK = 8 }; /* flags in the first word of a call, below the stack pointer */
 enum { LOST = 1007, EXECUTE_ASYNC = 22, PROTECTED = 4, CRASH_ROLE = 2 };
 
 typedef struct { word start, size, caller; } block;
 
-/* Read, and its first members written, by the other side. */
+/* The checker reads all of this, and writes the watched ranges, the epoch and the guards. */
 static struct {
     word watch_count, lowest, highest;
     word watch[WATCHED][2];
     _Atomic word dropped, ring_next;
-    block ring[RING];      /* freed last */
-    block blocks[BLOCKS];  /* alive; `start` is the key, 0 is empty */
-    word epoch;            /* put into the callers of blocks: the alignment is known by now */
-    word guard_count, guard[GUARDED]; /* patterns beside blocks that were handed over */
-    word arena;            /* where blocks on pages of their own are; 0: there are none */
+    block ring[RING];      /* the blocks that were freed last */
+    block blocks[BLOCKS];  /* live blocks, a hash table by `start`; 0 is empty */
+    word epoch;            /* flag for the callers of new blocks: the program has queried the alignment */
+    word guard_count, guard[GUARDED]; /* patterns beside blocks that the program passed to QNN */
+    word arena;            /* address of the blocks on pages of their own; 0: none */
     word range_count;
-    struct { word low, high, has_ended; } ranges[RANGES]; /* of threads: stacks and thread-local variables */
+    struct { word low, high, has_ended; } ranges[RANGES]; /* memory of threads: stack and thread-local variables */
 } shared;
 
-static _Atomic word last_caller; /* of QNN */
+static _Atomic word last_caller; /* return address of the previous QNN call */
 static const unsigned char guard_bytes[GUARD + 1] = "\xa5qnnmem guard\xa5\x5a\xa5";
 
-/* Memory whose next use is reported; `is_open`: since the last time that it was closed. */
+/* Memory whose next use is reported; `is_open`: it was used since it was last closed. */
 static struct { word start, size; _Atomic int is_open; } traced[TRACED];
 static int tracing;
 static __thread word retried; /* address of the last fault that another thread opened */
@@ -136,9 +136,9 @@ static const int deadly[] = {SIGSEGV, SIGBUS, SIGABRT, SIGFPE, SIGILL}; /* end t
 static int is_watched[sizeof deadly / sizeof *deadly];
 static _Atomic int ending, open_count[2], was_open[2];
 static __thread int busy, in_callback;
-static __thread word reentered[2]; /* a call inside of a call: 1 + its number, and its caller */
+static __thread word reentered[2]; /* a call from a signal handler during another call: 1 + its function, and its caller */
 
-/* The system puts thread-local variables above the stack, into the same mapping. */
+/* Thread-local variables lie above the stack in the same mapping: the range of the stack excludes them. */
 static int without_locals(struct dl_phdr_info *object, size_t size, void *range) {
     word at = (word)(uintptr_t)object->dlpi_tls_data, low = ((word *)range)[0];
     (void)size;
@@ -169,7 +169,7 @@ static int set_protection(word start, word size, int protection) {
 
 static void trace(word start, word size, word how) {
     int i, at = -1;
-    if (!is_watched[0]) return; /* a sanitizer has SIGSEGV */
+    if (!is_watched[0]) return; /* a sanitizer handles SIGSEGV */
     for (i = TRACED - 1; i >= 0; i--) {
         int is_free = traced[i].size == 0 || atomic_load(&traced[i].is_open);
         if (traced[i].start == start || (at < 0 && is_free)) at = i;
@@ -186,8 +186,8 @@ static void trace(word start, word size, word how) {
     set_protection(start, size, how == CLOSE_ALL ? PROT_NONE : PROT_READ);
 }
 
-/* Opens what a range of addresses has a page of; -1 for none, else which. TRACED if another thread
- * has opened it meanwhile: the access may succeed now. */
+/* Opens the closed memory that shares a page with a range; returns its index, or -1 if there is none.
+ * TRACED: another thread has just opened it, so the access may succeed now. */
 static int open_traced(word start, word size) {
     int i, found = -1;
     for (i = 0; i < TRACED; i++) {
@@ -203,7 +203,7 @@ static int open_traced(word start, word size) {
     return found;
 }
 
-/* --- What the other side may ask for while a call waits ------------------------------------- */
+/* --- Demands of the checker while a call waits ---------------------------------------------- */
 
 typedef void (*log_function)(const char *, uint32_t, word, va_list);
 typedef struct { word error; } notify_status;
@@ -216,7 +216,7 @@ static void log_line(log_function to, uint32_t level, word when, ...) {
     va_end(list);
 }
 
-/* Serves one demand; 0 when the connection is of no use any more. */
+/* Carries out one demand; returns 0 if the connection cannot be used any longer. */
 static int serve(int fd, const reply *asked) {
     char text[LARGEST_TEXT + 1];
     int process = atomic_load(&generation);
@@ -236,7 +236,7 @@ static int serve(int fd, const reply *asked) {
         real.free((void *)(uintptr_t)asked->a);
         break;
     case LOG:
-        busy--; /* the client's own code runs, and what it frees counts */
+        busy--; /* the program's own code runs: report what it frees */
         log_line((log_function)(uintptr_t)asked->a, (uint32_t)asked->b, asked->c, text);
         busy++;
         break;
@@ -255,11 +255,11 @@ static int serve(int fd, const reply *asked) {
     default:
         return 0;
     }
-    /* A child that was forked in there has come back: the line is its parent's. */
+    /* The callback forked and this is the child: the connection belongs to its parent. */
     return process == atomic_load(&generation) && send_words(fd, DONE, 0, &answer, 1);
 }
 
-/* Waits for the answer to what was sent; 0 when none comes. */
+/* Waits for the answer to a message; returns 0 if none comes. */
 static int answered(int fd, word *code) {
     int process = atomic_load(&generation);
     reply got;
@@ -268,10 +268,10 @@ static int answered(int fd, word *code) {
         if (got.action == ANSWER) return *code = got.a, 1;
         if (!serve(fd, &got)) break;
     }
-    return process != atomic_load(&generation); /* the answer is for its parent */
+    return process != atomic_load(&generation); /* in a forked child: the answer is for its parent */
 }
 
-/* Sends a message and waits for its answer; one that does not get through is counted. */
+/* Sends a message and returns its answer; counts the message as lost if it cannot be delivered. */
 static word ask(int kind, int function, const word *words, size_t count) {
     word code = LOST;
     if (connected() >= 0 && send_words(connection, kind, function, words, count) &&
@@ -283,11 +283,11 @@ static word ask(int kind, int function, const word *words, size_t count) {
     return code;
 }
 
-static _Atomic int started_in; /* generation of the process that has a thread for notifications */
+static _Atomic int started_in; /* generation of the process whose notification thread runs */
 
 typedef struct { int fd; ino_t inode; } notifier_line;
 
-/* The program has closed the line, nobody listens any more, or a callback ended the thread. */
+/* Runs when the connection ends, and when a callback ends the thread (pthread_exit). */
 static void end_notifier(void *ended) {
     notifier_line *line = (notifier_line *)ended;
     atomic_store(&started_in, 0);
@@ -305,7 +305,7 @@ static void *notifier(void *number) {
     return NULL;
 }
 
-/* Notifications come on a thread of their own, as those of a real library do. */
+/* Starts the thread that runs notifications; a real library has such a thread, too. */
 static void start_notifier(void) {
     pthread_t thread;
     word code = LOST;
@@ -317,7 +317,7 @@ static void start_notifier(void) {
         sigfillset(&all);
         for (i = 0; i < sizeof deadly / sizeof *deadly; i++) sigdelset(&all, deadly[i]);
         pthread_sigmask(SIG_SETMASK, &all, &before);
-        /* The line is known over there before an execution can end and look for it. */
+        /* The checker must know this connection before an execution ends and needs it. */
         if (answered(fd, &code) && code == 0 && pthread_create(&thread, NULL, notifier, (void *)(intptr_t)fd) == 0) {
             pthread_detach(thread);
             started_in = atomic_load(&generation);
@@ -329,8 +329,8 @@ static void start_notifier(void) {
     pthread_mutex_unlock(&lock);
 }
 
-/* The first guard beside a block that is not whole any more; 0 if all are. The kernel reads them:
- * another thread may unmap one meanwhile. */
+/* Returns the address of the first overwritten guard, or 0. The kernel reads the guards, because
+ * another thread may unmap one at any time. */
 static word broken_guard(void) {
     unsigned char found[GUARDED][GUARD];
     struct iovec here = {found, 0}, there[GUARDED];
@@ -358,10 +358,10 @@ static void at_end(void) {
     busy--;
 }
 
-/* Late, so that it runs before the objects of the program are taken down. */
+/* Exit handlers run in reverse order: registered late, this one runs before the program's objects end. */
 static void at_first_call(void) { atexit(at_end); }
 
-/* Whether a signal handler made this call; looked up once for each place and depth of the stack. */
+/* Returns 1 if a signal handler made this call; caches the answer by caller and stack pointer. */
 static int in_handler(word caller, word stack) {
 #if defined __x86_64__
     static const unsigned char resume[] = {0x48, 0xc7, 0xc0, 15, 0, 0, 0, 0x0f, 0x05}; /* rt_sigreturn */
@@ -385,7 +385,7 @@ static word call(int function, size_t count, const word *words, void *caller, vo
     int which = function >= FIRST_SYSTEM, saved = errno;
     word out[14], code, broken, stack = (word)(uintptr_t)frame & ~(word)15;
     count_made();
-    /* In a signal handler the line may be in the middle of another message: it is told after that. */
+    /* A signal handler may have interrupted another message: report this call after that one. */
     if (busy && !is_stray()) {
         reentered[1] = (word)(uintptr_t)caller;
         reentered[0] = (word)function + 1;
@@ -425,7 +425,7 @@ static word call(int function, size_t count, const word *words, void *caller, vo
     }
 #define F(s, n, k) SEND(n, (TAKES##k), GIVES##k)
 #define V(s, n, k) SEND(n, (TAKES##k), WORDS##k)
-#define NEWEST(F, s) F(s, 70, 1) F(s, 72, 1) F(s, 73, 1) F(s, 74, 1) /* all are refused */
+#define NEWEST(F, s) F(s, 70, 1) F(s, 72, 1) F(s, 73, 1) F(s, 74, 1) /* these functions are all refused */
 BACKEND_FUNCTIONS(F, V, )
 NEWEST(F, )
 SYSTEM_FUNCTIONS(F, V, )
@@ -474,14 +474,15 @@ API void qnnmem_client_opened(int which) {
 
 API void qnnmem_client_closed(int which) {
     word words[FRAMES + 1] = {(word)which};
-    /* At the end of the process everything is closed, and nobody is to blame. */
+    /* Every library is closed when the process ends; that is no mistake. */
     if (atomic_fetch_sub(&open_count[which], 1) > 1 || atomic_load(&ending)) return;
-    if (own_row == NULL || busy || is_stray()) return; /* this thread never called anything */
+    if (own_row == NULL || busy || is_stray()) return; /* this thread never called QNN */
     busy++;
     ask(CLOSED, 0, words, add_stack(words, 1));
     busy--;
 }
 
+#include "threads.h"
 #include "heap.h"
 
 /* --- Other libraries of the same name -------------------------------------------------------- */
@@ -495,7 +496,7 @@ static void count_foreign(void) {
     if (ledger != NULL) atomic_fetch_add(&ledger->foreign, 1);
 }
 
-/* Only QNN for LPAI is checked: a program may have that of other backends beside it. */
+/* Only QNN for LPAI is checked; a program may also use other backends. */
 static int is_lpai(const char *path) {
     const char *name = strrchr(path, '/');
     name = name == NULL ? path : name + 1;
@@ -519,7 +520,6 @@ static int linked_with(struct dl_phdr_info *object, size_t size, void *unused) {
 }
 
 #include "signals.h"
-#include "threads.h"
 
 /* A debugger would stop at every fault. */
 static int is_debugged(void) {
@@ -530,7 +530,7 @@ static int is_debugged(void) {
     return got <= 0 || strstr(text, "TracerPid:\t0\n") == NULL;
 }
 
-/* --- Beginning ------------------------------------------------------------------------------ */
+/* --- Start ---------------------------------------------------------------------------------- */
 
 __attribute__((constructor)) static void begin(void) {
     resolve();

@@ -1,4 +1,4 @@
-/* Signals that end the client: their line is told before they do. Part of shim.c. */
+/* Reports the source line of a signal that ends the program. Part of shim.c. */
 #if defined __x86_64__
 #define WHERE(context) ((word)(context)->uc_mcontext.gregs[REG_RIP])
 #define IS_WRITE(context) ((word)(context)->uc_mcontext.gregs[REG_ERR] >> 1 & 1)
@@ -9,7 +9,7 @@
 #define CALLED_FROM(context) ((word)(context)->uc_mcontext.regs[30])
 #endif
 
-/* Reports on a line of its own: that of the thread may be in the middle of a message. */
+/* Uses a connection of its own: that of the thread may be in the middle of a message. */
 static void report_signal(int kind, int number, word address, const ucontext_t *context) {
     word words[4 + FRAMES] = {(word)number, address, IS_WRITE(context)}, stack[FRAMES], code;
     char byte;
@@ -17,10 +17,10 @@ static void report_signal(int kind, int number, word address, const ucontext_t *
     size_t depth = 0, i = 0, count = 3;
     int fd;
     if (ledger == NULL || is_stray() || (fd = open_line(CRASH_ROLE)) < 0) return;
-    /* The unwinder reads the code, and ends the process where it jumped to none. */
+    /* The unwinder reads the code at the address, and would crash if there is none. */
     if (process_vm_readv(getpid(), &here, 1, &code_there, 1, 0) == 1) depth = add_stack(stack, 0);
     while (i < depth && stack[i] != WHERE(context)) i++;
-    if (i == depth) words[count++] = CALLED_FROM(context); /* it jumped to where no code is */
+    if (i == depth) words[count++] = CALLED_FROM(context); /* it jumped to an address without code */
     else words[count++] = stack[i++] + 1; /* the others are return addresses */
     while (i < depth) words[count++] = stack[i++];
     if (send_words(fd, kind, 0, words, count)) answered(fd, &code);
@@ -52,13 +52,13 @@ static void on_signal(int number, siginfo_t *info, void *given) {
         }
         busy--;
         errno = saved;
-        return; /* and writes once more */
+        return; /* the program repeats the access */
     }
     struct sigaction *own = &theirs[deadly_at(number)], handler = *own;
     int is_theirs = handler.sa_handler != SIG_DFL;
     report_signal(is_theirs ? CAUGHT : CRASHED, number, info->si_code > 0 ? at : 0, context);
     busy--;
-    if (is_theirs) { /* it may end the program, jump away, or have the fault happen once more */
+    if (is_theirs) { /* may end the program, jump away or return to the fault */
         if (handler.sa_flags & SA_RESETHAND) own->sa_handler = SIG_DFL;
         errno = saved;
         if (handler.sa_flags & SA_SIGINFO) handler.sa_sigaction(number, info, given);
@@ -66,10 +66,10 @@ static void on_signal(int number, siginfo_t *info, void *given) {
         return;
     }
     real_sigaction(number, own, NULL);
-    raise(number); /* once this has returned */
+    raise(number); /* delivered after this function returns */
 }
 
-/* Ours stays where the program puts a handler of its own, and calls that: the line is told first. */
+/* Keeps our handler and stores the program's, which ours calls after its report. */
 API int sigaction(int number, const struct sigaction *wanted, struct sigaction *before) {
     unsigned i = deadly_at(number);
     struct sigaction asked;
@@ -93,7 +93,7 @@ static sighandler_t set_handler(int number, sighandler_t handler, int flags) {
 
 API sighandler_t signal(int number, sighandler_t handler) { return set_handler(number, handler, SA_RESTART); }
 
-/* What `signal` is where a program is compiled for ISO C alone. */
+/* The name of `signal` in programs compiled for strict ISO C. */
 API sighandler_t __sysv_signal(int number, sighandler_t handler) {
     return set_handler(number, handler, SA_RESETHAND | SA_NODEFER);
 }
@@ -108,7 +108,7 @@ static void watch_signals(void) {
     }
     for (i = 0; i < sizeof deadly / sizeof *deadly; i++) {
         if (sigaction(deadly[i], NULL, &now) == 0 && now.sa_handler == SIG_DFL) {
-            is_watched[i] = 1; /* not where a sanitizer has its own */
+            is_watched[i] = 1; /* a sanitizer would have its own handler */
             sigaction(deadly[i], &own, NULL);
         }
     }

@@ -123,10 +123,10 @@ class ProgramConnection:
     def peer(self) -> int:
         """Return the pid of the peer as reported by the kernel."""
         try:
-            found = self._line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+            credentials = self._line.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
         except OSError as exc:
             raise Hangup("the program closed the connection") from exc
-        return int(struct.unpack("3i", found)[0])
+        return int(struct.unpack("3i", credentials)[0])
 
     def confirm(self) -> None:
         """Raise `Hangup` if the pid of `peer` may now belong to another process.

@@ -66,13 +66,13 @@ class Symbols:
     def trace(self, memory: ProcessMemory, addresses: Iterable[int]) -> Trace:
         """Return modules and offsets of addresses while the program is alive; cheap."""
         maps = memory.mappings()
-        found: list[tuple[str, int]] = []
+        places: list[tuple[str, int]] = []
         for at in addresses:
             mapping = next((m for m in maps if m.start <= at < m.end), None)
             if mapping is not None and mapping.path and not self._is_hidden(mapping.path):
                 # The stack holds return addresses; the call is just before each.
-                found.append((mapping.path, _in_file(maps, mapping, at - 1)))
-        return tuple(found)
+                places.append((mapping.path, _in_file(maps, mapping, at - 1)))
+        return tuple(places)
 
     def stack(self, trace: Trace) -> Stack:
         """Return the frames of the program, innermost first; may run addr2line."""
@@ -102,14 +102,14 @@ class Symbols:
         bare: list[Stack] = [(_bare(path, offset),) for offset in offsets]
         if self._tool is None or path.startswith(_SYSTEM) or not Path(path).is_file():
             return bare
-        found = self._run(self._tool, path, offsets)
+        answer = self._run(self._tool, path, offsets)
         if self._llvm is None:
-            found = [tuple(map(self._real_file, stack)) for stack in found]
-        if len(found) != len(offsets):
+            answer = [tuple(map(self._real_file, stack)) for stack in answer]
+        if len(answer) != len(offsets):
             return bare
         return [
             stack if any(frame.line for frame in stack[:1]) else self._nearby(path, offset, stack)
-            for stack, offset in zip(found, offsets, strict=True)
+            for stack, offset in zip(answer, offsets, strict=True)
         ]
 
     def _nearby(self, path: str, offset: int, stack: Stack) -> Stack:
@@ -242,20 +242,20 @@ def own_stack(stack: Stack) -> Stack:
     If no frame is left, return the runtime frames that have a name.
     """
     compiled = [
-        one
-        for one in stack
-        if one.module != PYTHON and not _INTERPRETER.match(PurePath(one.module).name)
+        frame
+        for frame in stack
+        if frame.module != PYTHON and not _INTERPRETER.match(PurePath(frame.module).name)
     ]
     python = own_frames(stack)
     outside = [
-        one
-        for one in compiled
-        if not is_runtime(one)
-        and (one.line or one.function)
-        and not (python and LIBRARY.search(one.module))  # an extension module of a library
+        frame
+        for frame in compiled
+        if not is_runtime(frame)
+        and (frame.line or frame.function)
+        and not (python and LIBRARY.search(frame.module))  # an extension module of a library
     ]
     own = (*outside, *python)
-    kept = own or tuple(one for one in compiled if one.function) or tuple(compiled)
+    kept = own or tuple(frame for frame in compiled if frame.function) or tuple(compiled)
     if kept or not stack:
         return kept
     return (Frame("Python code", module=stack[-1].module),)

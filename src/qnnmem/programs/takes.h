@@ -1,4 +1,4 @@
-/* What QNN's functions take, as 64-bit words: for the tables of our objects, and for those by name. */
+/* Parameters of QNN's functions as 64-bit words. */
 #include <stdint.h>
 
 typedef struct { word words[10]; } op_config;
@@ -25,12 +25,12 @@ typedef struct { word words[18]; } tensor;
 #define GIVES9 GIVES8, i
 #define GIVES_OP a, o
 #define GIVES_TENSOR t, a
-/* As words: of what comes by value, the address. */
+/* The arguments as words; a struct passed by value becomes its address. */
 #define WORDS_OP a, (word)(uintptr_t)&o
 #define WORDS_TENSOR (word)(uintptr_t)&t, a
 
-/* F(s, number, arguments) for each function of slot s, V where one of them comes by value. Not 70,
- * which takes a struct whose size is not known, nor what is newer than 71. */
+/* F(s, number, arguments) for each function of slot s, or V if an argument is passed by value. 70 is
+ * missing, because it takes a struct of unknown size, and so are functions after 71. */
 #define BACKEND_FUNCTIONS(F, V, s) \
     F(s, 0, 1) F(s, 1, 3) F(s, 2, 2) F(s, 3, 1) F(s, 4, 1) F(s, 5, 4) F(s, 6, 3) V(s, 7, _OP) \
     F(s, 8, 1) F(s, 9, 4) F(s, 10, 2) F(s, 11, 2) F(s, 12, 4) F(s, 13, 7) F(s, 14, 2) \
@@ -46,7 +46,7 @@ typedef struct { word words[18]; } tensor;
     F(s, 100, 1) F(s, 101, 5) F(s, 102, 4) F(s, 103, 1) V(s, 104, _TENSOR) F(s, 105, 3) \
     F(s, 106, 2) F(s, 107, 1)
 
-/* The same with the name that each is exported by. */
+/* The same list with the exported names. */
 #define BACKEND_NAMES(F, V) \
     F(0, 1, QnnProperty_hasCapability) F(1, 3, QnnBackend_create) F(2, 2, QnnBackend_setConfig) \
     F(3, 1, QnnBackend_getApiVersion) F(4, 1, QnnBackend_getBuildId) F(5, 4, QnnBackend_registerOpPackage) \

@@ -1,10 +1,12 @@
-/* Memory of threads: nothing there may be used once its thread has ended. Part of shim.c. */
+/* Records the memory of threads, which nothing may use once the thread has ended. Part of shim.c. */
+static void resolve(void);
+
 typedef struct { void *(*run)(void *); void *argument; } thread_start;
 
 static pthread_mutex_t ranges_lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_key_t at_range_end;
 
-/* The system gives the stack of an ended thread to the next one: that memory is in use again. */
+/* Records the memory of this thread. It may be that of an ended thread, whose range is then dropped. */
 static void note_range(word low, word high) {
     word i, at = shared.range_count;
     pthread_mutex_lock(&ranges_lock);
@@ -20,6 +22,15 @@ static void note_range(word low, word high) {
         pthread_setspecific(at_range_end, &shared.ranges[at].has_ended);
     }
     pthread_mutex_unlock(&ranges_lock);
+}
+
+/* The stacks of ended threads may be unmapped, and their addresses used for something else. */
+static void drop_ended_ranges(word low, word high) {
+    word i;
+    for (i = 0; i < shared.range_count; i++) {
+        int overlaps = low < shared.ranges[i].high && shared.ranges[i].low < high;
+        if (overlaps && shared.ranges[i].has_ended) shared.ranges[i].high = shared.ranges[i].low;
+    }
 }
 
 static void end_range(void *has_ended) { *(word *)has_ended = 1; }

@@ -1,6 +1,8 @@
 // A client as somebody writes it on the first day with QNN: vectors, slots of a ring, threads, notifications.
 //     first_day MODEL_WITH_TWO_GRAPHS.bin [MISTAKE]
 #include <dlfcn.h>
+#include <pthread.h>
+#include <sys/mman.h>
 
 #include <condition_variable>
 #include <cstdio>
@@ -88,6 +90,26 @@ const void *of_ended_thread(bool on_stack) {
     return place;
 }
 
+// Memory at the address of the stack of an ended thread: so many stacks are not kept.
+void use_old_stacks() {
+    constexpr int kThreads = 24;
+    char *places[kThreads];
+    pthread_barrier_t all;
+    std::vector<std::thread> threads;
+    pthread_barrier_init(&all, nullptr, kThreads);
+    for (auto &place : places) {
+        threads.emplace_back([&place, &all] {
+            place = static_cast<char *>(__builtin_frame_address(0)) - 65536;
+            pthread_barrier_wait(&all);
+        });
+    }
+    for (auto &one : threads) one.join();
+    for (char *place : places) {
+        char *const page = place - reinterpret_cast<uintptr_t>(place) % 4096;
+        execute(mmap(page, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    }
+}
+
 std::mutex lock;
 std::condition_variable changed;
 int notified;
@@ -133,6 +155,7 @@ int main(int, char **argv) {
     if (is("new-array")) execute(array);
     if (is("slot-after")) execute(ring + kSlots * kSlot);
     if (is("slot-before")) execute(ring - kSlot);
+    if (is("old-stacks")) use_old_stacks();
     if (is("thread-variable")) execute(of_ended_thread(false));
     if (is("thread-stack")) execute(of_ended_thread(true));
     execute(ring);

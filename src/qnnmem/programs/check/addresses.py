@@ -42,7 +42,7 @@ def _held(graph: CheckedGraph) -> Iterator[tuple[str, object]]:
     yield from graph.pools.items()
     for at, seen in tuple(graph.seen.items()):
         kind = "input" if at == 1 else "output"
-        yield from ((f"{kind} {one.name[:80]!r}", one.client_buf) for one in seen.tensors)
+        yield from ((f"{kind} {tensor.name[:80]!r}", tensor.client_buf) for tensor in seen.tensors)
 
 
 def describe(

@@ -206,15 +206,15 @@ class ClientBuffers:
     def is_traced(self, address: int, size: int) -> bool:
         """Return whether writes to a range are traced."""
         wanted = Extent(address, address + size, self._memory)
-        return any(one.overlap(wanted) for one in self._traced)
+        return any(extent.overlap(wanted) for extent in self._traced)
 
     def guarded(self, end: int) -> ForeignMemory | None:
         """Return the buffer whose guard pattern is at `end`, and restore the pattern."""
         with self._lock:
-            found = self._guarded.get(end)
-        if found is not None:
+            buffer = self._guarded.get(end)
+        if buffer is not None:
             self._memory.write(GUARD, end)
-        return found
+        return buffer
 
     def overruns(self, start: int = 0, size: int = 0) -> list[tuple[int, ForeignMemory]]:
         """Return addresses of overwritten bytes beside blocks, each with the buffer in the block.
@@ -225,16 +225,16 @@ class ClientBuffers:
         if not size and not self._overrun:
             return []
         with self._lock:
-            found, self._overrun = self._overrun, []
+            overrun, self._overrun = self._overrun, []
             ends = [
                 end
-                for end, one in self._guarded.items()
-                if start < end <= start + size or one.address > end == start - len(GUARD)
+                for end, buffer in self._guarded.items()
+                if start < end <= start + size or buffer.address > end == start - len(GUARD)
             ]
-            found += ((e, self._guarded[e]) for e in ends if not self._memory.is_whole(e))
+            overrun += ((e, self._guarded[e]) for e in ends if not self._memory.is_whole(e))
             for end in ends:
                 del self._guarded[end]
-        return found
+        return overrun
 
     def freed_before(self, buffer: ForeignMemory) -> int:
         """Return the caller of `free` if a buffer was freed before it was passed to QNN, else 0."""
@@ -359,13 +359,15 @@ class ClientBuffers:
 
     def _drop_oldest(self) -> None:
         """Drop freed buffers, or the oldest buffer if none was freed."""
-        gone = [key for key, one in self._known.items() if one.freed] or [next(iter(self._known))]
+        gone = [key for key, buffer in self._known.items() if buffer.freed] or [
+            next(iter(self._known))
+        ]
         for key in gone[: _MOST_BUFFERS // 4]:
             self._forget(key)
 
     def _drop_freed(self, most: int) -> None:
         """Drop freed buffers, oldest first, until at most `most` bytes remain."""
-        for key in [key for key, one in self._known.items() if one.freed]:
+        for key in [key for key, buffer in self._known.items() if buffer.freed]:
             if self._bytes <= most:
                 return
             self._forget(key)

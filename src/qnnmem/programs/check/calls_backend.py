@@ -84,8 +84,8 @@ class WatchedBackend(Backend):
         """Report a finding of a queued execution: the client's call has already returned."""
         session = self.session
         stack = session.symbols.stack(found.trace)
-        gone = [one.buffers.freeing(found.address) for one in session.processes.now()]
-        freeing = next((one[1] for one in gone if one is not None), None)
+        gone = [process.buffers.freeing(found.address) for process in session.processes.now()]
+        freeing = next((freed[1] for freed in gone if freed is not None), None)
         other = () if freeing is None else session.symbols.stack(freeing.trace)
         session.findings.add(
             client_finding(
@@ -134,15 +134,15 @@ def get_property(call: ClientCall) -> int:
 
 def questions(call: ClientCall, at: int) -> list[tuple[Property, int]]:
     """Return the requested properties, each with the address to write its answer to."""
-    found = []
+    asked = []
     for item in layout.pointers(call.memory, call.word(at)):
         option, value = layout.option(call.memory, item)
         if option:
-            found.append((Property(option, None), 0))
+            asked.append((Property(option, None), 0))
             continue
         inner, target = layout.option(call.memory, value)
-        found.append((Property(0, Property(inner)), target))
-    return found
+        asked.append((Property(0, Property(inner)), target))
+    return asked
 
 
 def _bytes(answer: Any) -> bytes:
@@ -197,7 +197,7 @@ def log_free(call: ClientCall) -> int:
     log = call.handle(0, "log", 11004)
     with call.session.lock:
         handles = call.session.handles.values()
-    if any(one.kind == "backend" and one.value.client_log is log for one in handles):
+    if any(handle.kind == "backend" and handle.value.client_log is log for handle in handles):
         found = log.made.leaked("was freed before its backend", call=call.name)
         call.note(replace(found, handle=""), found.trace, MADE)
     log.function = 0

@@ -82,7 +82,7 @@ def create_from_binary(call: ClientCall) -> int:
     """Answer `QnnContext_createFromBinary`; return its error code."""
     check_out(call, 5)
     backend = call.handle(0, "backend", 4011)
-    configs = [_config(call, one) for one in layout.pointers(call.memory, call.word(2))]
+    configs = [_config(call, address) for address in layout.pointers(call.memory, call.word(2))]
     binary = take_binary(call, 3, 4, _INVALID)
     with call.here():
         context = Context.create_from_binary(backend, binary, configs)
@@ -156,20 +156,20 @@ def _config(call: ClientCall, address: int) -> Config:
 
 def free(call: ClientCall) -> int:
     """Answer `QnnContext_free`; return its error code."""
-    one: CheckedContext = call.handle(0, "context", 5002)
-    flight = call.session.flights.using(one, call.connection)
+    checked: CheckedContext = call.handle(0, "context", 5002)
+    flight = call.session.flights.using(checked, call.connection)
     if flight is not None:
         name = flight.graph.graph.name[:80]
         found = finding("R16", f"the context is freed while graph {name!r} executes", call.name)
         cure = "wait for all executions to end before freeing the context"
         call.note(replace(found, cure=cure), flight.trace, STILL_EXECUTES)
-    if one.binary is not None:
-        call.process.buffers.refresh(one.binary)
-    one.freeing = call.trace
-    one.context.free()
-    for number in one.graphs.values():
+    if checked.binary is not None:
+        call.process.buffers.refresh(checked.binary)
+    checked.freeing = call.trace
+    checked.context.free()
+    for number in checked.graphs.values():
         call.session.handles.free(number, ("graph", call.trace))
-    for number in one.close_files():
+    for number in checked.close_files():
         call.session.handles.free(number)
     call.free_handle(0)
     return 0
@@ -193,8 +193,8 @@ def get_binary(call: ClientCall) -> int:
 
 def graph_create(call: ClientCall) -> int:
     """Answer `QnnGraph_create`, which fails in a context that was created from a binary."""
-    one: CheckedContext = call.handle(0, "context", 5002)
-    one.context.graph_create(call.memory.text(call.word(1)) if call.word(1) else "")
+    checked: CheckedContext = call.handle(0, "context", 5002)
+    checked.context.graph_create(call.memory.text(call.word(1)) if call.word(1) else "")
     return 0
 
 
@@ -211,7 +211,7 @@ def no_additions(call: ClientCall) -> int:
 
 def mem_register(call: ClientCall) -> int:
     """Answer `QnnMem_register`; open the client's files in this process, so nothing is copied."""
-    one: CheckedContext = call.handle(0, "context", 5002)
+    checked: CheckedContext = call.handle(0, "context", 5002)
     count = call.number(2)
     if not 0 < count <= _MOST_DESCRIPTORS:
         call.fail(
@@ -222,15 +222,15 @@ def mem_register(call: ClientCall) -> int:
     try:
         descriptors = [_descriptor(call, call.word(1) + 48 * at, opened) for at in range(count)]
         with call.here():
-            handles = one.context.mem_register(descriptors)
+            handles = checked.context.mem_register(descriptors)
     except BaseException:
         for descriptor in opened:
             os.close(descriptor)
         raise
-    held = [(one, handle, call.trace) for handle in handles]
+    held = [(checked, handle, call.trace) for handle in handles]
     numbers = [call.session.give("memory", value, call.process) for value in held]
     for number, handle, descriptor in zip(numbers, handles, opened, strict=False):
-        one.handles[number] = (handle, descriptor)
+        checked.handles[number] = (handle, descriptor)
     call.memory.write(struct.pack(f"<{len(numbers)}Q", *numbers), call.word(3))
     return 0
 
@@ -277,9 +277,9 @@ def mem_deregister(call: ClientCall) -> int:
         if found is None or found.kind != "memory":
             unknown += 1
             continue
-        one, handle, _ = found.value
-        one.context.mem_deregister([handle])
-        os.close(one.handles.pop(number)[1])
+        checked, handle, _ = found.value
+        checked.context.mem_deregister([handle])
+        os.close(checked.handles.pop(number)[1])
         call.session.handles.free(number, ("memory", call.trace))
     if unknown:
         sentence = f"{unknown} of {count} memory handles are not registered"
@@ -307,28 +307,28 @@ def system_create(call: ClientCall) -> int:
 
 def binary_info(call: ClientCall) -> int:
     """Answer `QnnSystemContext_getBinaryInfo` and `getMetadata`."""
-    one: ClientSystem = call.handle(0, "system context", 30000)
+    system: ClientSystem = call.handle(0, "system context", 30000)
     binary = take_binary(call, 1, 2, 30001)
     try:
-        info = one.system.get_binary_info(binary.array)
+        info = system.system.get_binary_info(binary.array)
     except UsageError as exc:
         raise qnn_error(30001, finding("B1", str(exc), call=call.name)) from exc
     is_newer = call.name != "QnnSystemContext_getBinaryInfo"
     block = layout.BinaryInfoBlock(info, call.session.binary_info or (3 if is_newer else 1))
     address = call.demand(Action.ALLOCATE, block.size)
     call.memory.write(block.placed(address), address)
-    one.blocks.append((address, block.size))
+    system.blocks.append((address, block.size))
     call.memory.write(struct.pack("<Q", address), call.word(3))
     if call.word(4) and call.name == "QnnSystemContext_getBinaryInfo":
-        call.memory.write(struct.pack("<Q", one.system.binary_info_size), call.word(4))
+        call.memory.write(struct.pack("<Q", system.system.binary_info_size), call.word(4))
     return 0
 
 
 def system_free(call: ClientCall) -> int:
     """Answer `QnnSystemContext_free`; all that this system context returned becomes invalid."""
-    one: ClientSystem = call.handle(0, "system context", 30000)
-    one.system.free()
-    for address, size in one.blocks:
+    system: ClientSystem = call.handle(0, "system context", 30000)
+    system.system.free()
+    for address, size in system.blocks:
         for gone in call.process.buffers.answers.release(address, size, call.trace):
             call.demand(Action.RELEASE, gone)
     call.free_handle(0)

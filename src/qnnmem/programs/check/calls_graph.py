@@ -89,28 +89,28 @@ class CheckedGraph:
 
 def retrieve(call: ClientCall) -> int:
     """Answer `QnnGraph_retrieve`; return its error code."""
-    one: CheckedContext = call.handle(0, "context", 5002)
+    owner: CheckedContext = call.handle(0, "context", 5002)
     name = call.memory.text(call.word(1)) if call.word(1) else None
     with call.here():
-        graph = one.context.graph_retrieve(name)
-    number = one.graphs.get(graph.name)
+        graph = owner.context.graph_retrieve(name)
+    number = owner.graphs.get(graph.name)
     if number is None:
-        made = CheckedGraph(graph, one, call.process)
-        number = one.graphs[graph.name] = call.session.give("graph", made, call.process)
+        made = CheckedGraph(graph, owner, call.process)
+        number = owner.graphs[graph.name] = call.session.give("graph", made, call.process)
     call.memory.write(struct.pack("<Q", number), call.word(2))
     return 0
 
 
 def _graph(call: ClientCall) -> CheckedGraph:
-    found: CheckedGraph = call.handle(0, "graph", 6001)
-    return found
+    checked: CheckedGraph = call.handle(0, "graph", 6001)
+    return checked
 
 
 def get_property(call: ClientCall) -> int:
     """Answer `QnnGraph_getProperty`; return its error code."""
-    one = _graph(call)
+    checked = _graph(call)
     asked = questions(call, 1)
-    one.graph.get_property([question for question, _ in asked])
+    checked.graph.get_property([question for question, _ in asked])
     for question, address in asked:
         call.memory.write(struct.pack("<I", question.value.value), address)
     return 0
@@ -118,7 +118,7 @@ def get_property(call: ClientCall) -> int:
 
 def set_config(call: ClientCall) -> int:
     """Answer `QnnGraph_setConfig`; return its error code."""
-    one = _graph(call)
+    checked = _graph(call)
     configs, pools = [], {}
     for item in layout.pointers(call.memory, call.word(1)):
         option, value = layout.option(call.memory, item)
@@ -128,23 +128,23 @@ def set_config(call: ClientCall) -> int:
             continue
         inner, pointer = layout.option(call.memory, value)
         if inner in (_PAUSE, _RESUME):
-            (one.graph.pause if inner == _PAUSE else one.graph.resume)()
+            (checked.graph.pause if inner == _PAUSE else checked.graph.resume)()
             continue
         config = _custom(call, inner, pointer)
         if isinstance(config.value, Mem) and config.value.addr is not None:
             pools[_POOLS[GraphOption(inner)]] = config.value.addr
         configs.append(custom(inner, config.value))
-    flight = call.session.flights.using(one, call.connection) if "scratch" in pools else None
+    flight = call.session.flights.using(checked, call.connection) if "scratch" in pools else None
     if flight is not None:
-        sentence = f"scratch is replaced while graph {one.graph.name[:80]!r} executes"
+        sentence = f"scratch is replaced while graph {checked.graph.name[:80]!r} executes"
         found = finding("R7", sentence, call.name, buffer="scratch", line="")
         cure = "wait for the execution to end before setting a new buffer"
         call.note(replace(found, cure=cure), flight.trace, STILL_EXECUTES)
-    with _kept(call, one, *pools):
-        if one.owner.binary is not None and one.owner.binary.freed:
-            one.owner.context.check_binary(call.name)  # the new pool may overwrite the binary
-        one.graph.set_config(configs)
-    one.pools |= pools
+    with _kept(call, checked, *pools):
+        if checked.owner.binary is not None and checked.owner.binary.freed:
+            checked.owner.context.check_binary(call.name)  # the new pool may overwrite the binary
+        checked.graph.set_config(configs)
+    checked.pools |= pools
     for what, buffer in pools.items():
         if call.process.buffers.is_on_stack(buffer):
             note_stack(call, buffer, what)
@@ -166,37 +166,37 @@ def _custom(call: ClientCall, option: int, pointer: int) -> Config:
 
 def finalize(call: ClientCall) -> int:
     """Answer `QnnGraph_finalize`; return its error code."""
-    one = _graph(call)
-    _note_ignored(call, one, "QnnGraph_setConfig")
-    _check_pools(call, one)
-    _refresh(one, scratch=False)
-    with _kept(call, one):
-        one.graph.finalize()
-    _mark_places(one)
-    _store_pools(one)
-    _trace_state(call, one)
+    checked = _graph(call)
+    _note_ignored(call, checked, "QnnGraph_setConfig")
+    _check_pools(call, checked)
+    _refresh(checked, scratch=False)
+    with _kept(call, checked):
+        checked.graph.finalize()
+    _mark_places(checked)
+    _store_pools(checked)
+    _trace_state(call, checked)
     return 0
 
 
 def execute(call: ClientCall) -> int:
     """Answer `QnnGraph_execute`; return its error code."""
-    one = _graph(call)
-    _note_ignored(call, one, "QnnGraph_finalize", "QnnGraph_setConfig")
-    _check_pools(call, one)
-    given = _io(call, one)
+    checked = _graph(call)
+    _note_ignored(call, checked, "QnnGraph_finalize", "QnnGraph_setConfig")
+    _check_pools(call, checked)
+    given = _io(call, checked)
     signal = _signal(call)
 
-    _check_null(call, one, given)
-    flight = _begin(call, one, given, signal)
+    _check_null(call, checked, given)
+    flight = _begin(call, checked, given, signal)
 
     def uncover(extent: Extent) -> None:
         call.process.buffers.uncover(extent)
         call.demand(Action.PROTECT, extent.start, extent.size, Protection.OPEN)
 
     def work(run: Callable[[], int]) -> int:
-        _refresh(one, scratch=given.use_scratch)
-        _check_places(call, one, given)
-        _read(one, given)
+        _refresh(checked, scratch=given.use_scratch)
+        _check_places(call, checked, given)
+        _read(checked, given)
         if flight is not None and flight.is_held:
             flight.keep()
             _cover(call, flight)
@@ -209,16 +209,16 @@ def execute(call: ClientCall) -> int:
                 for found in (*flight.losses(call.name), *flight.changes(call.name)):
                     call.note(found)
         except QnnError:
-            _store_pools(one)  # the state may be newer than the client's copy
+            _store_pools(checked)  # the state may be newer than the client's copy
             raise
         if flight is not None:
             call.session.flights.note_results(flight)
-        _store(call, one, given, complete=code == 0)
+        _store(call, checked, given, complete=code == 0)
         return code
 
     try:
-        with _kept(call, one):
-            code = one.graph.execute(given.inputs, given.outputs, signal, around=work)
+        with _kept(call, checked):
+            code = checked.graph.execute(given.inputs, given.outputs, signal, around=work)
     except QnnError as exc:
         call.session.unheeded[call.process.pid] = Failure(call.name, exc.code, call.trace)
         raise
@@ -226,7 +226,7 @@ def execute(call: ClientCall) -> int:
         if flight is not None:
             _uncover(flight, uncover)
             call.session.flights.end(flight)
-        _trace_state(call, one)
+        _trace_state(call, checked)
     call.session.unheeded.pop(call.process.pid, None)
     is_first = call.process.pid not in call.session.early
     is_early = is_first and code == EARLY_TERMINATION
@@ -249,7 +249,7 @@ def _signal(call: ClientCall) -> Signal | None:
 
 def _begin(
     call: ClientCall,
-    one: CheckedGraph,
+    checked: CheckedGraph,
     given: CallTensors,
     signal: Signal | None,
     *,
@@ -261,12 +261,14 @@ def _begin(
     """
     flights = call.session.flights
     call.process.at_work.discard(id(call))
-    if not is_async and flights.is_alone(one, call.connection):
+    if not is_async and flights.is_alone(checked, call.connection):
         return None
     reads, writes = _parts("input", given.inputs), _parts("output", given.outputs)
-    is_held = flights.may_hold(one, call.connection)
+    is_held = flights.may_hold(checked, call.connection)
     trace = call.trace if is_held or is_async else ()
-    flight = Flight(one, call.connection, is_async, reads, writes, trace, signal, is_held=is_held)
+    flight = Flight(
+        checked, call.connection, is_async, reads, writes, trace, signal, is_held=is_held
+    )
     if is_async:
         flight.is_answered = lambda: call.is_answered
     met = flights.begin(flight)
@@ -278,31 +280,31 @@ def _begin(
 
 def _parts(kind: str, tensors: Sequence[QnnTensor] | None) -> list[Part]:
     return [
-        (f"{kind} {one.name[:80]!r}", one.client_buf)
-        for one in tensors or ()
-        if isinstance(one.client_buf, ForeignMemory)
+        (f"{kind} {tensor.name[:80]!r}", tensor.client_buf)
+        for tensor in tensors or ()
+        if isinstance(tensor.client_buf, ForeignMemory)
     ]
 
 
-def _trace_state(call: ClientCall, one: CheckedGraph) -> None:
+def _trace_state(call: ClientCall, checked: CheckedGraph) -> None:
     """Make the client report the next write to persistent memory (`--trace-state`)."""
-    if "persistent" in one.pools:
-        trace_writes(call, one.pools["persistent"])
+    if "persistent" in checked.pools:
+        trace_writes(call, checked.pools["persistent"])
 
 
 # Inputs and outputs without a buffer
 
 
-def _check_null(call: ClientCall, one: CheckedGraph, given: CallTensors) -> None:
+def _check_null(call: ClientCall, checked: CheckedGraph, given: CallTensors) -> None:
     """Report rule R9 for a tensor without a buffer if other tensors of the call have buffers."""
-    if not one.graph.has_io_in_scratch:
+    if not checked.graph.has_io_in_scratch:
         return  # refused anyway
     both = given.inputs, given.outputs
     known = [(kind, t) for kind, ts in zip(KINDS, both, strict=True) for t in ts or ()]
     missing = [(kind, t.name[:80]) for kind, t in known if _is_missing(t)]
     if len(missing) == len(known) or not missing:
         return
-    one.has_marks = False  # do not report the consequences again
+    checked.has_marks = False  # do not report the consequences again
     for kind, name in missing:
         sentence = (
             f"{kind} {name!r} has no buffer (NULL, size 0), but other tensors of the "
@@ -317,22 +319,22 @@ def _is_missing(tensor: QnnTensor) -> bool:
     return tensor.client_buf is None and tensor.mem_type == TensorMemType.RAW
 
 
-def _mark_places(one: CheckedGraph) -> None:
+def _mark_places(checked: CheckedGraph) -> None:
     """Fill the inputs inside scratch with a pattern that shows whether the client writes them."""
-    for place in one.graph.input_places():
+    for place in checked.graph.input_places():
         place[:] = _pattern(place.size)
-        one.has_marks = True
+        checked.has_marks = True
 
 
-def _check_places(call: ClientCall, one: CheckedGraph, given: CallTensors) -> None:
+def _check_places(call: ClientCall, checked: CheckedGraph, given: CallTensors) -> None:
     """Report rule R9 if the graph reads inputs from scratch that the client never wrote."""
-    if not one.has_marks:
+    if not checked.has_marks:
         return
     if not all(map(_is_missing, given.inputs or ())):
         return
-    one.has_marks = False
-    places = one.graph.input_places()
-    name = one.graph.name[:80]
+    checked.has_marks = False
+    places = checked.graph.input_places()
+    name = checked.graph.name[:80]
     if places and all((place == _pattern(place.size)).all() for place in places):
         sentence = (
             f"the inputs of graph {name!r} have no buffer (NULL), and their places in scratch"
@@ -353,10 +355,10 @@ def _pattern(size: int) -> NDArray[Any]:
 
 def execute_async(call: ClientCall) -> int:
     """Answer `QnnGraph_executeAsync`; a client thread receives the notification."""
-    one = _graph(call)
-    _note_ignored(call, one, "QnnGraph_finalize", "QnnGraph_setConfig")
-    _check_pools(call, one)
-    given = _io(call, one)
+    checked = _graph(call)
+    _note_ignored(call, checked, "QnnGraph_finalize", "QnnGraph_setConfig")
+    _check_pools(call, checked)
+    given = _io(call, checked)
     signal = _signal(call)
     function, argument, process = call.word(7), call.word(8), call.process
     clock = call.session.clock
@@ -365,42 +367,42 @@ def execute_async(call: ClientCall) -> int:
             note_stack(call, buffer, "a buffer of an asynchronous execution")
 
     def notify(code: int) -> None:
-        clock.stop(one.owner.context)
+        clock.stop(checked.owner.context)
         try:
-            code = _land(call, one, flight, code)
+            code = _land(call, checked, flight, code)
             try:
-                _store(call, one, given, complete=code == 0)
+                _store(call, checked, given, complete=code == 0)
             except QnnError as exc:
-                one.graph.context.backend.note(replace(exc.finding, trace=call.trace))
+                checked.graph.context.backend.note(replace(exc.finding, trace=call.trace))
                 code = exc.code
             if function:
                 if code not in (0, EARLY_TERMINATION):
                     call.session.note_failed(process)
-                process.notify(one.owner.context.queue, function, argument, code)
+                process.notify(checked.owner.context.queue, function, argument, code)
         except (Hangup, Gone):  # the process may have ended
-            _note_undelivered(call, one)
-        if one.graph.is_busy:  # the next execution begins
-            clock.start(one.owner.context)
+            _note_undelivered(call, checked)
+        if checked.graph.is_busy:  # the next execution begins
+            clock.start(checked.owner.context)
 
     def refresh() -> None:  # not earlier: an earlier execution may not have written its state yet
-        _refresh(one, scratch=given.use_scratch)
+        _refresh(checked, scratch=given.use_scratch)
 
-    _check_null(call, one, given)
-    flight = _begin(call, one, given, signal, is_async=True)
-    _read(one, given)
+    _check_null(call, checked, given)
+    flight = _begin(call, checked, given, signal, is_async=True)
+    _read(checked, given)
     if flight is not None:
         flight.keep()
     _cover(call, flight)
     try:
-        with _kept(call, one), call.here():
-            one.graph.execute_async(given.inputs, given.outputs, notify, signal, before=refresh)
+        with _kept(call, checked), call.here():
+            checked.graph.execute_async(given.inputs, given.outputs, notify, signal, before=refresh)
     except BaseException:
         if flight is not None:
             _uncover(flight, call.process.uncover)
             call.session.flights.end(flight)
         raise
-    if one.graph.is_busy:
-        clock.start(one.owner.context)
+    if checked.graph.is_busy:
+        clock.start(checked.owner.context)
     return 0
 
 
@@ -430,14 +432,14 @@ def _uncover(flight: Flight, open_pages: Callable[[Extent], None]) -> None:
     flight.covered.clear()
 
 
-def _land(call: ClientCall, one: CheckedGraph, flight: Flight | None, code: int) -> int:
+def _land(call: ClientCall, checked: CheckedGraph, flight: Flight | None, code: int) -> int:
     """Delay the end of an execution, report changed or freed buffers, and return its code."""
     if flight is None:
         return code
     if flight.is_held:
         call.session.flights.hold(flight)
         _uncover(flight, call.process.uncover)
-    backend = one.graph.context.backend
+    backend = checked.graph.context.backend
     if code == 0:  # an error has already reported the reason
         for found in flight.losses(call.name):
             backend.note(replace(found, trace=flight.trace))
@@ -449,7 +451,7 @@ def _land(call: ClientCall, one: CheckedGraph, flight: Flight | None, code: int)
     return code
 
 
-def _note_undelivered(call: ClientCall, one: CheckedGraph) -> None:
+def _note_undelivered(call: ClientCall, checked: CheckedGraph) -> None:
     """Report a callback that ended the thread it ran on."""
     process = call.process
     if process.crashed or process.has_ended or not process.is_there():
@@ -457,34 +459,34 @@ def _note_undelivered(call: ClientCall, one: CheckedGraph) -> None:
     if process.notified is not None:
         sentence = "a callback ended the library's thread that ran the callback (pthread_exit)"
         found = finding("C7", sentence, call.name, cure="return from the callback", line="")
-        one.graph.context.backend.note(replace(found, trace=call.trace))
+        checked.graph.context.backend.note(replace(found, trace=call.trace))
     else:
         call.session.undelivered += 1
 
 
-def _check_pools(call: ClientCall, one: CheckedGraph) -> None:
+def _check_pools(call: ClientCall, checked: CheckedGraph) -> None:
     """Fail the call if a pool has become read-only since the client set it."""
-    for what, buffer in one.pools.items():
+    for what, buffer in checked.pools.items():
         if buffer.readonly and not buffer.freed:
             address, sentence = buffer.address, f"{what} is read-only memory"
             found = finding("R4", sentence, call=call.name, buffer=what, address=address)
-            with _kept(call, one):
+            with _kept(call, checked):
                 call.fail(_ARGUMENT, replace(found, cure="pass writable memory"))
 
 
 # Tensors of a call, and copies of the client's memory
 
 
-def _io(call: ClientCall, one: CheckedGraph) -> CallTensors:
-    known_inputs, known_outputs = one.tensors
-    inputs = given_tensors(call, one.seen, 1, known_inputs)
-    outputs = given_tensors(call, one.seen, 3, known_outputs)
-    last = one.last  # another thread may replace it
+def _io(call: ClientCall, checked: CheckedGraph) -> CallTensors:
+    known_inputs, known_outputs = checked.tensors
+    inputs = given_tensors(call, checked.seen, 1, known_inputs)
+    outputs = given_tensors(call, checked.seen, 3, known_outputs)
+    last = checked.last  # another thread may replace it
     if last is None or last.inputs is not inputs or last.outputs is not outputs:
         read = [tensor.client_buf for tensor in inputs or () if _has_buffer(tensor)]
         stored = [(t.client_buf, t.nbytes) for t in outputs or () if _has_buffer(t)]
         use_scratch = _in_scratch(inputs) or _in_scratch(outputs)
-        last = one.last = CallTensors(inputs, outputs, read, stored, use_scratch)
+        last = checked.last = CallTensors(inputs, outputs, read, stored, use_scratch)
     return last
 
 
@@ -494,36 +496,36 @@ def _has_buffer(tensor: QnnTensor) -> bool:
 
 def _in_scratch(tensors: Sequence[QnnTensor] | None) -> bool:
     return tensors is None or any(
-        one.client_buf is None and one.mem_type == TensorMemType.RAW for one in tensors
+        tensor.client_buf is None and tensor.mem_type == TensorMemType.RAW for tensor in tensors
     )
 
 
-def _refresh(one: CheckedGraph, *, scratch: bool) -> None:
+def _refresh(checked: CheckedGraph, *, scratch: bool) -> None:
     """Copy the client's pools and the start of its binary into this process."""
-    buffers = one.process.buffers
-    if one.owner.binary is not None:
-        buffers.refresh(one.owner.binary, one.owner.context.compared_bytes)
-    for what, buffer in one.pools.items():
+    buffers = checked.process.buffers
+    if checked.owner.binary is not None:
+        buffers.refresh(checked.owner.binary, checked.owner.context.compared_bytes)
+    for what, buffer in checked.pools.items():
         if what != "scratch" or scratch:
             buffers.refresh(buffer)
 
 
-def _read(one: CheckedGraph, given: CallTensors) -> None:
+def _read(checked: CheckedGraph, given: CallTensors) -> None:
     for buffer in given.read:
-        one.process.buffers.refresh(buffer)
+        checked.process.buffers.refresh(buffer)
 
 
-def _store(call: ClientCall, one: CheckedGraph, given: CallTensors, *, complete: bool) -> None:
+def _store(call: ClientCall, checked: CheckedGraph, given: CallTensors, *, complete: bool) -> None:
     """Write the results; fail the call if the memory of an output is gone or read-only."""
     try:
         for buffer, size in given.stored if complete else ():
-            one.process.buffers.store(buffer, size)
+            checked.process.buffers.store(buffer, size)
     except Unreadable as exc:
-        if isinstance(exc, Gone) or not one.process.is_there():
+        if isinstance(exc, Gone) or not checked.process.is_there():
             raise Gone(exc.address, 1) from exc
         call.fail(INVALID_TENSOR, _lost_output(call, given, buffer, exc.address))
     finally:
-        _store_pools(one)
+        _store_pools(checked)
 
 
 def _lost_output(
@@ -540,38 +542,38 @@ def _lost_output(
     return finding("C4", sentence, call.name, buffer=what, address=address)
 
 
-def _store_pools(one: CheckedGraph) -> None:
-    for buffer in one.pools.values():
+def _store_pools(checked: CheckedGraph) -> None:
+    for buffer in checked.pools.values():
         try:
-            one.process.buffers.store(buffer)
+            checked.process.buffers.store(buffer)
         except Gone:
             return
         except Unreadable as exc:
-            one.process.buffers.lose(exc.address)
-            one.graph.note_freed("QnnGraph_execute")
+            checked.process.buffers.lose(exc.address)
+            checked.graph.note_freed("QnnGraph_execute")
 
 
 # Ignored error codes
 
 
 @contextlib.contextmanager
-def _kept(call: ClientCall, one: CheckedGraph, *parts: str) -> Iterator[None]:
+def _kept(call: ClientCall, checked: CheckedGraph, *parts: str) -> Iterator[None]:
     """Record whether the call failed on this graph; `parts` are the pools that the call sets."""
     key = (call.name, frozenset(parts))
     try:
         yield
     except QnnError as exc:
         if exc.finding.rule == "R16":  # freed after this call began
-            call.places[exc.finding.buffer] = ("freed at", one.owner.freeing)
+            call.places[exc.finding.buffer] = ("freed at", checked.owner.freeing)
         if exc.code != EARLY_TERMINATION:
-            one.failed[key] = Failure(call.name, exc.code, call.trace)
+            checked.failed[key] = Failure(call.name, exc.code, call.trace)
         raise
-    one.failed.pop(key, None)
+    checked.failed.pop(key, None)
 
 
-def _note_ignored(call: ClientCall, one: CheckedGraph, *before: str) -> None:
-    for key, failure in one.failed.items():
+def _note_ignored(call: ClientCall, checked: CheckedGraph, *before: str) -> None:
+    for key, failure in checked.failed.items():
         if failure.call in before:
-            del one.failed[key]  # report it only once
+            del checked.failed[key]  # report it only once
             call.note_ignored(failure)
             return

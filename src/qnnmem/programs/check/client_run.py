@@ -131,8 +131,8 @@ def _verdict(result: ClientResult) -> str:
     calls = counted(sum(result.calls.values()), "QNN call")
     if result.findings:
         rules = dict.fromkeys(one.rule for one in result.findings)
-        found = counted(len(result.findings), "finding")
-        said = f"{found} in {program}: {', '.join(rules)} ({calls}, {end})"
+        number = counted(len(result.findings), "finding")
+        said = f"{number} in {program}: {', '.join(rules)} ({calls}, {end})"
         return f"{said}; not checked: {missed}" if missed else said
     if missed:
         return f"not checked: {missed}; {program} breaks no rule in the other {calls} ({end})"
@@ -144,9 +144,9 @@ def _verdict(result: ClientResult) -> str:
 def _chosen(
     options: ClientOptions, say: Callable[[ClientFinding], None] | None
 ) -> Callable[[ClientFinding], None]:
-    def tell(one: ClientFinding) -> None:
-        if say is not None and not any(s.covers(one) for s in options.suppressions):
-            say(one)
+    def tell(found: ClientFinding) -> None:
+        if say is not None and not any(s.covers(found) for s in options.suppressions):
+            say(found)
 
     return tell
 
@@ -198,8 +198,8 @@ def _gave_up(session: ClientSession, pid: int, code: int) -> set[int]:
 def _has_crashed(session: ClientSession, pid: int) -> bool:
     """Return True if the crash of the program, or of a wrapper's child, was reported."""
     known = session.processes.now()
-    is_wrapper = all(one.pid != pid for one in known)
-    return any(one.crashed and (is_wrapper or one.pid == pid) for one in known)
+    is_wrapper = all(process.pid != pid for process in known)
+    return any(process.crashed and (is_wrapper or process.pid == pid) for process in known)
 
 
 def _crashed(session: ClientSession) -> Iterator[int]:
@@ -261,8 +261,8 @@ def _excuse(session: ClientSession, processes: set[int]) -> None:
 
 def _unheard(session: ClientSession, missed: Iterable[NotChecked]) -> set[int]:
     """Return processes with unchecked calls, which may have freed any handle."""
-    found = {one.process for one in missed if one.calls}
-    return {one.pid for one in session.processes.now()} if 0 in found else found
+    processes = {entry.process for entry in missed if entry.calls}
+    return {process.pid for process in session.processes.now()} if 0 in processes else processes
 
 
 def _note_early(session: ClientSession, pid: int) -> None:

@@ -240,7 +240,7 @@ class _ClientThread:
         library = "libQnnSystem.so" if message.words[0] else "libQnnLpai.so"
         with self._session.lock:
             mine = [h for h in self._session.handles.values() if h.process is self._process]
-        alive = [kind for kind in kinds if any(one.kind == kind for one in mine)]
+        alive = [kind for kind in kinds if any(handle.kind == kind for handle in mine)]
         if kinds[0] not in alive:  # freeing the backend already reported this context
             return
         symbols = self._session.symbols

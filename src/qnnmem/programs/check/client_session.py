@@ -272,9 +272,9 @@ class ClientSession:
 
     def process(self, pid: int, hello: Message) -> ClientProcess:
         """Return the process that sent a hello message; record its thread."""
-        found = self.processes.find(pid, lambda: ClientProcess(pid, hello))
-        found.add_thread(hello)
-        return found
+        process = self.processes.find(pid, lambda: ClientProcess(pid, hello))
+        process.add_thread(hello)
+        return process
 
     def give(self, kind: str, value: Any, process: ClientProcess) -> int:
         """Return a new handle."""
@@ -289,8 +289,8 @@ class ClientSession:
         """Add the program's live contexts and memory to the timeline, if they changed."""
         with self.lock:
             handles = self.handles.values()
-            contexts = sum(1 for one in handles if one.kind == "context")
-            held = sum(one.value.held_bytes for one in handles if one.kind in _HOLDERS)
+            contexts = sum(1 for handle in handles if handle.kind == "context")
+            held = sum(handle.value.held_bytes for handle in handles if handle.kind in _HOLDERS)
             last = self.timeline[-1] if self.timeline else HeldMoment(0, "", 0, 0)
             is_new = (contexts, held) != (last.contexts, last.registered_bytes)
             if is_new and len(self.timeline) < _MOST_MOMENTS:
@@ -323,13 +323,13 @@ class ClientSession:
             if handle.kind == "context"
         ]
         begun = []
-        for one in ends:
+        for thread in ends:
             with contextlib.suppress(RuntimeError):  # no thread may be available
-                one.start()
-                begun.append(one)
-        for one in begun:
-            one.join(_END_S)  # an execution that never ends is left running
-        return begun == ends and not any(one.is_alive() for one in ends)
+                thread.start()
+                begun.append(thread)
+        for thread in begun:
+            thread.join(_END_S)  # an execution that never ends is left running
+        return begun == ends and not any(thread.is_alive() for thread in ends)
 
     def missed(self) -> Iterator[NotChecked]:
         """Yield calls that were not checked, and notifications that were not delivered."""
@@ -472,13 +472,13 @@ class ClientCall:
         """Return the object behind a handle; fail the call for an invalid handle."""
         number = self.word(at)
         with self.session.lock:
-            found = self.session.handles.get(number)
+            entry = self.session.handles.get(number)
             gone = self.session.handles.freed(number)
-        if found is not None and found.kind == kind:
-            if found.process is not self.process:
-                sentence = _of_another(kind, found.process, self.process)
+        if entry is not None and entry.kind == kind:
+            if entry.process is not self.process:
+                sentence = _of_another(kind, entry.process, self.process)
                 self.fail(1005, finding("C1", sentence, self.name))
-            return found.value
+            return entry.value
         if gone is not None and gone[0] == kind:
             self._second = ("freed at", gone[1])
             self.fail(code, finding("R16", f"the {kind} was already freed", call=self.name))
@@ -486,8 +486,8 @@ class ClientCall:
         if failure is not None and not self.session.lenient:
             self._second = ("failed at", failure.trace)
             self.fail(code, self._ignored(failure))
-        if found is not None:
-            sentence = f"{number:#x} is the handle of a {found.kind}, not of a {kind}"
+        if entry is not None:
+            sentence = f"{number:#x} is the handle of a {entry.kind}, not of a {kind}"
         elif number:
             sentence = f"{number:#x} is not a handle of a {kind}"
         else:

@@ -81,30 +81,30 @@ def _place(stack: Stack, program: str) -> str:
     return "" if frame is None else frame.place
 
 
-def _key(one: ClientFinding) -> FindingKey:
+def _key(found: ClientFinding) -> FindingKey:
     """Return a key that is equal for findings with the same cause."""
-    if one.rule == "R1":  # one missing or late query is one cause
-        return one.rule, "", "", "", ""
-    if one.rule == "R3":  # one allocation is one cause
-        return one.rule, one.call, one.place, "", ""
-    if one.rule == "C2":  # one library closed too early is one cause
-        return one.rule, one.buffer, "", "", ""
-    if one.other is not None and one.other.what in _GONE and one.other.stack:
-        if one.rule in _MISSED:  # one cause: a function frees too early, a call misses it
-            functions = ",".join(frame.function for frame in one.other.stack)
-            return "", one.other.what, functions, one.call, one.place
-        return one.rule, one.other.what, one.other.place, one.buffer, ""
+    if found.rule == "R1":  # one missing or late query is one cause
+        return found.rule, "", "", "", ""
+    if found.rule == "R3":  # one allocation is one cause
+        return found.rule, found.call, found.place, "", ""
+    if found.rule == "C2":  # one library closed too early is one cause
+        return found.rule, found.buffer, "", "", ""
+    if found.other is not None and found.other.what in _GONE and found.other.stack:
+        if found.rule in _MISSED:  # one cause: a function frees too early, a call misses it
+            functions = ",".join(frame.function for frame in found.other.stack)
+            return "", found.other.what, functions, found.call, found.place
+        return found.rule, found.other.what, found.other.place, found.buffer, ""
     # One call may leak several handles.
-    made = one.other.place if one.other is not None and one.other.what == MADE else ""
-    return one.rule, one.call, one.place, one.buffer, made
+    made = found.other.place if found.other is not None and found.other.what == MADE else ""
+    return found.rule, found.call, found.place, found.buffer, made
 
 
-def _also(before: ClientFinding, one: ClientFinding) -> tuple[OtherPlace, ...]:
+def _also(before: ClientFinding, new: ClientFinding) -> tuple[OtherPlace, ...]:
     """Return the other places of a known finding, and the place of `one` if it is new."""
     known = {(before.buffer, before.place), *((a.what, a.place) for a in before.also)}
-    if {(one.buffer, one.place), (one.sentence, one.place)} & known or len(before.also) >= _ALSO:
+    if {(new.buffer, new.place), (new.sentence, new.place)} & known or len(before.also) >= _ALSO:
         return before.also
-    return (*before.also, OtherPlace(one.sentence, one.place, one.stack))
+    return (*before.also, OtherPlace(new.sentence, new.place, new.stack))
 
 
 class FindingList:
@@ -116,19 +116,19 @@ class FindingList:
         self._lock = Lock()
         self.left_out = 0
 
-    def add(self, one: ClientFinding) -> None:
+    def add(self, new: ClientFinding) -> None:
         """Add a finding; report it immediately if it is new."""
         with self._lock:
-            key = _key(one)
+            key = _key(new)
             before = self._found.get(key)
             if before is not None:
-                self._found[key] = replace(before, count=before.count + 1, also=_also(before, one))
+                self._found[key] = replace(before, count=before.count + 1, also=_also(before, new))
                 return
             if len(self._found) >= MOST:
                 self.left_out += 1
                 return
-            self._found[key] = one
-        self._say(one)
+            self._found[key] = new
+        self._say(new)
 
     def all(self) -> tuple[ClientFinding, ...]:
         """Return all findings so far."""
@@ -144,22 +144,22 @@ class Suppression:
     call: str = "*"
     place: str = "*"
 
-    def covers(self, one: ClientFinding) -> bool:
+    def covers(self, found: ClientFinding) -> bool:
         """Return True if this line suppresses a finding."""
         place = self.place if ":" in self.place or self.place == "*" else f"{self.place}:*"
         # A leak matches by the creating line, and by the call that found it.
-        made = one.other if one.other is not None and one.other.what == MADE else None
-        places = (one.place,) if made is None else (one.place, made.place)
+        made = found.other if found.other is not None and found.other.what == MADE else None
+        places = (found.place,) if made is None else (found.place, made.place)
         return (
-            fnmatchcase(one.rule, self.rule)
-            and fnmatchcase(one.call, self.call)
+            fnmatchcase(found.rule, self.rule)
+            and fnmatchcase(found.call, self.call)
             and any(fnmatchcase(f"/{at}", f"*/{place}") for at in places)
         )
 
 
 def read_suppressions(path: Path) -> tuple[Suppression, ...]:
     """Read a suppression file; raise LoadError for an unknown rule."""
-    found: list[Suppression] = []
+    suppressions: list[Suppression] = []
     known = {*rules(LPAI), *rules(PROGRAM)}
     text = read_bytes(path, _MOST_BYTES).decode("utf-8", "replace")
     for number, line in enumerate(text.splitlines(), 1):
@@ -171,9 +171,9 @@ def read_suppressions(path: Path) -> tuple[Suppression, ...]:
         if any(len(word) > _LONGEST or word.count("*") > _MOST_STARS for word in words):
             limits = f"{_LONGEST} characters or {_MOST_STARS} stars"
             raise LoadError(path, f"line {number} has a pattern of more than {limits}")
-        if len(found) == _MOST_LINES:
+        if len(suppressions) == _MOST_LINES:
             raise LoadError(path, f"the file has more than {_MOST_LINES:,} lines")
-        if not any(fnmatchcase(one, words[0]) for one in known):
+        if not any(fnmatchcase(rule, words[0]) for rule in known):
             raise LoadError(path, f"line {number}: {quote(words[0])} is not a rule")
-        found.append(Suppression(*words))
-    return tuple(found)
+        suppressions.append(Suppression(*words))
+    return tuple(suppressions)

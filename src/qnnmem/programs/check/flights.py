@@ -118,7 +118,7 @@ class Flights:
     def begin(self, flight: Flight) -> tuple[Finding, Flight] | None:
         """Add an execution; if it conflicts with another, return a finding and that execution."""
         with self._changed:
-            others = [one for one in self._now if _is_beside(one, flight)]
+            others = [old for old in self._now if _is_beside(old, flight)]
             self._now.append(flight)
             for other in others:
                 found = _conflict(flight, other)
@@ -137,16 +137,16 @@ class Flights:
     def using(self, owner: object, thread: Hashable) -> Flight | None:
         """Return an execution of a graph or context by another thread or by the queue, or None."""
         with self._changed:
-            for one in self._now:
-                is_callback = one.thread == thread and not one.is_async
-                if owner in (one.graph, one.graph.owner) and not is_callback:
-                    return self._meet(one)
+            for flight in self._now:
+                is_callback = flight.thread == thread and not flight.is_async
+                if owner in (flight.graph, flight.graph.owner) and not is_callback:
+                    return self._meet(flight)
         return None
 
     def watched_by(self, signal: object) -> Flight | None:
         """Return the execution that a signal watches, or None."""
         with self._changed:
-            flight = next((one for one in self._now if one.signal is signal), None)
+            flight = next((f for f in self._now if f.signal is signal), None)
             return None if flight is None else self._meet(flight)
 
     def _meet(self, flight: Flight) -> Flight:
@@ -158,7 +158,7 @@ class Flights:
     def reading(self, process: object, address: int) -> tuple[Flight, Part] | None:
         """Return the execution that blocks access to an address, and its buffer; else None."""
         with self._changed:
-            flights = [one for one in self._now if one.graph.process is process]
+            flights = [f for f in self._now if f.graph.process is process]
         for flight in flights:
             for part, extent in flight.covered:
                 if extent.holds(address):
@@ -169,7 +169,7 @@ class Flights:
     def note_results(self, flight: Flight) -> None:
         """Remove the outputs of an execution from the comparisons of other executions."""
         with self._changed:
-            others = [one for one in self._now if one is not flight]
+            others = [old for old in self._now if old is not flight]
         for other in others:
             for _, buffer in (*other.reads, *other.writes):
                 if any(buffer.extent.overlap(made.extent) for _, made in flight.writes):
@@ -227,10 +227,10 @@ def has_threads(graph: FlyingGraph) -> bool:
     return tasks > 1 + (graph.process.notifier is not None)
 
 
-def _is_beside(one: Flight, new: Flight) -> bool:
+def _is_beside(old: Flight, new: Flight) -> bool:
     """Return True if two executions can overlap; executions nested in one thread do not count."""
-    is_one_thread = one.thread == new.thread and not one.is_async
-    return bool(one.graph.process is new.graph.process and not is_one_thread)
+    is_one_thread = old.thread == new.thread and not old.is_async
+    return bool(old.graph.process is new.graph.process and not is_one_thread)
 
 
 def _conflict(new: Flight, old: Flight) -> Finding | None:

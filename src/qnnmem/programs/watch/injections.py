@@ -83,16 +83,22 @@ class InjectionCounter:
         with self._lock:
             self._calls[function] += 1
             number = self._calls[function]
-            found = [one for one in self._injections if _is_meant(one, function, number, size)]
-            self._matched.update(found)
-        return found[0].code if found else 0
+            matching = [
+                injection
+                for injection in self._injections
+                if _is_meant(injection, function, number, size)
+            ]
+            self._matched.update(matching)
+        return matching[0].code if matching else 0
 
     def unmatched(self) -> tuple[Injection, ...]:
         """Return the rules that no call has matched."""
         with self._lock:
-            return tuple(one for one in self._injections if one not in self._matched)
+            return tuple(
+                injection for injection in self._injections if injection not in self._matched
+            )
 
 
-def _is_meant(one: Injection, function: int, number: int, size: int) -> bool:
-    is_it = one.function == function and one.nth in (None, number)
-    return is_it and (one.above is None or size > one.above)
+def _is_meant(injection: Injection, function: int, number: int, size: int) -> bool:
+    is_it = injection.function == function and injection.nth in (None, number)
+    return is_it and (injection.above is None or size > injection.above)

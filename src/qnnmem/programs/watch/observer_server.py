@@ -100,7 +100,9 @@ class WatchServer:
     ) -> None:
         self.recorder = recorder
         self.injections = InjectionCounter(injections)
-        self.plan = plan((one.function for one in injections), one_at_a_time=one_at_a_time)
+        self.plan = plan(
+            (injection.function for injection in injections), one_at_a_time=one_at_a_time
+        )
         self.turns = Turns()
         self.prepared = PreparedTensors(read_binary)
         self._processes = KnownProcesses[Presence]()

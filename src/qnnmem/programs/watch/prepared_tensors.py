@@ -52,11 +52,11 @@ class PreparedTensors:
         (rank,) = memory.unpack("<I", tensor + 80)
         size = bytes_of(dimensions(memory, given.dimensions, rank), data_type) or 0
         name = shorten(memory.text(given.name), _NAME) if given.name else ""
-        one = _Prepared(name, given.mem_type, min(size, (1 << 63) - 1))
+        prepared = _Prepared(name, given.mem_type, min(size, (1 << 63) - 1))
         with self._lock:
             self._count += 1
             if self._count < _MOST:
-                self._graphs.setdefault(graph, {})[given.id] = one
+                self._graphs.setdefault(graph, {})[given.id] = prepared
 
     def restore(self, memory: ProcessMemory, context: _Key, address: int, size: int) -> None:
         """Record the tensors of a context that was created from a binary."""
@@ -93,22 +93,22 @@ class PreparedTensors:
         """Return the tensors of an execution; `lists` holds address and count of both lists."""
         with self._lock:
             known = dict(self._graphs.get(graph, {}))
-        found = []
+        used = []
         for at in (0, 2):
-            for one in tensors(tensor_bytes(memory, lists[at], lists[at + 1] & 0xFFFF_FFFF)):
-                before = known.get(one.id)
+            for tensor in tensors(tensor_bytes(memory, lists[at], lists[at + 1] & 0xFFFF_FFFF)):
+                before = known.get(tensor.id)
                 name = before.name if before else ""
-                if not name and one.name:
+                if not name and tensor.name:
                     with contextlib.suppress(Unreadable):
-                        name = shorten(memory.text(one.name), _NAME)
-                is_shared = one.mem_type == TensorMemType.MEMHANDLE
-                found.append(
+                        name = shorten(memory.text(tensor.name), _NAME)
+                is_shared = tensor.mem_type == TensorMemType.MEMHANDLE
+                used.append(
                     TensorUse(
                         name,
-                        one.mem_type,
+                        tensor.mem_type,
                         before.mem_type if before else None,
                         before.size if before else 0,
-                        one.data if is_shared else 0,
+                        tensor.data if is_shared else 0,
                     )
                 )
-        return tuple(found)
+        return tuple(used)

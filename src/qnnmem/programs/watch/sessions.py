@@ -97,24 +97,24 @@ class Sessions:
         if not end.timed_out and (end.exit_code or end.ended_by):
             return  # the program itself reported a failure
         again = {
-            _identity(one): one.made.begin  # creation time of the last executed replacement
-            for one in sorted(self._all, key=lambda one: one.made.begin)
-            if one.executions
+            _identity(session): session.made.begin  # creation time of the last executed replacement
+            for session in sorted(self._all, key=lambda session: session.made.begin)
+            if session.executions
         }
-        for one in self._all:
-            stack = stacks.get(one.made.place, ())
+        for session in self._all:
+            stack = stacks.get(session.made.place, ())
             is_of_runtime = any(map(is_runtime, stack))
-            if one.failed and one.failed.function in READS_BINARY and not is_of_runtime:
+            if session.failed and session.failed.function in READS_BINARY and not is_of_runtime:
                 continue
-            is_without = not one.failed and not one.has_graph and is_of_runtime
-            was_made_again = again.get(_identity(one), 0) > one.made.begin
-            if (one.is_lost or is_without) and not was_made_again:
-                yield _described(one, end, stack)
+            is_without = not session.failed and not session.has_graph and is_of_runtime
+            was_made_again = again.get(_identity(session), 0) > session.made.begin
+            if (session.is_lost or is_without) and not was_made_again:
+                yield _described(session, end, stack)
 
 
-def _identity(one: _Session) -> tuple[int, str, int]:
+def _identity(session: _Session) -> tuple[int, str, int]:
     """Return a key that a session shares with its replacement."""
-    return one.made.process, one.name, 0 if one.name else one.made.place
+    return session.made.process, session.name, 0 if session.name else session.made.place
 
 
 def _graph_used(session: _Session, call: CallSeen) -> None:
@@ -125,21 +125,21 @@ def _graph_used(session: _Session, call: CallSeen) -> None:
         session.last = max(session.last, call.end)
 
 
-def _described(one: _Session, end: ProgramEnd, stack: Stack) -> LostSession:
-    call = one.failed
-    since = call.end if call else one.made.end
+def _described(session: _Session, end: ProgramEnd, stack: Stack) -> LostSession:
+    call = session.failed
+    since = call.end if call else session.made.end
     return LostSession(
-        name=one.made.name,
-        graphs=tuple(one.graphs),
+        name=session.made.name,
+        graphs=tuple(session.graphs),
         function=call.function if call else "",
         code=call.code if call else 0,
         code_name=code_name(call.code) if call else "",
         injected=bool(call and call.injected),
-        executions=one.executions,
-        spent_ns=one.spent_ns,
+        executions=session.executions,
+        spent_ns=session.spent_ns,
         after_ns=max(0, end.time - since),
         time_ns=since,
-        process=one.made.process,
+        process=session.made.process,
         place=place_of(stack),
         stack=stack,
     )

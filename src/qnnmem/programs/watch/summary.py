@@ -214,13 +214,13 @@ def _findings(result: WatchResult) -> Iterator[str]:
     kinds = Counter(handle.kind for handle in result.unreleased)
     if kinds:
         left = ", ".join(amount(kind, kinds[kind]) for kind in sorted(kinds, key=rank))
-        names = {(one.name, one.place) for one in result.unreleased}
+        names = {(loss.name, loss.place) for loss in result.unreleased}
         of = f" ({_session(*names.pop())})" if len(names) == 1 else ""
         yield f"{left} never released{of}"
     if result.freed_after_backend:
         early = amount("context", len(result.freed_after_backend))
         yield f"{early} alive when the backend was freed"
-    causes = {(one.function, one.code) for one in result.lost if not _is_news(one)}
+    causes = {(loss.function, loss.code) for loss in result.lost if not _is_news(loss)}
     failed = sum(
         call.finding and (call.function, call.code) not in causes for call in result.failed_calls
     )
@@ -248,9 +248,9 @@ def _session(name: str, place: str) -> str:
     return f"the session{of}{f' of {shorten(place, 200)}' if place else ''}"
 
 
-def _is_news(one: LostSession) -> bool:
+def _is_news(lost: LostSession) -> bool:
     """Return True if no failed call is counted for this lost session yet."""
-    return one.injected or is_question(one.function) or not one.function
+    return lost.injected or is_question(lost.function) or not lost.function
 
 
 def rank(kind: str) -> int:
@@ -315,8 +315,8 @@ class _Reading:
             self._failed[key] = first, count + 1, log
         elif len(self._failed) < _MOST_FAILURES:
             lines = self._logs.get((call.process, call.thread), ())
-            during = (one for one in lines if call.begin <= one.time <= call.end)
-            log = tuple(LoggedLine(one.level, one.text) for one in during)
+            during = (line for line in lines if call.begin <= line.time <= call.end)
+            log = tuple(LoggedLine(line.level, line.text) for line in during)
             self._failed[key] = call, 1, log
 
     def failures(self) -> Iterator[FailedCall]:
@@ -410,14 +410,14 @@ class _Life:
     def _mixed(self, call: CallSeen) -> Iterator[MixedIo]:
         """Yield tensors whose memory type at the first execution differs from the prepared type."""
         graph = self._handles.get(("graph", call.process, call.slot, call.on))
-        for one in call.uses:
-            if one.handle:
-                self._used[call.process, call.slot, one.handle] = one.name
+        for use in call.uses:
+            if use.handle:
+                self._used[call.process, call.slot, use.handle] = use.name
         for executed, word in _MODES.items():
             mixed = [
-                (one.name, one.bytes)
-                for one in call.uses
-                if one.executed == executed and one.prepared not in (None, executed)
+                (use.name, use.bytes)
+                for use in call.uses
+                if use.executed == executed and use.prepared not in (None, executed)
             ]
             if graph is not None and mixed and len(self.mixed) < _MOST_MADE:
                 is_shared = executed == TensorMemType.MEMHANDLE

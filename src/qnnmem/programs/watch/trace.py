@@ -144,17 +144,17 @@ def read_trace(path: Path) -> Iterator[TraceHead | Event]:
         while line := file.readline(LONGEST_LINE):
             number += 1
             try:
-                found = (events if number > 1 else heads).decode(line)
-                _check(found)
+                event = (events if number > 1 else heads).decode(line)
+                _check(event)
             except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as exc:
                 wrong = shorten(str(exc), 200)
                 if number == 1:
                     raise LoadError(path, f"is not a trace of {SCHEMA}: {wrong}") from exc
                 raise LoadError(path, f"line {number:,} is not valid in a trace: {wrong}") from exc
-            parts += parts_of(found)
+            parts += parts_of(event)
             if parts > MOST_PARTS:
                 raise LoadError(path, f"is a trace of more than {MOST_PARTS:,} parts, the limit")
-            yield found
+            yield event
     if number == 0:
         raise LoadError(path, f"is empty, so it is not a trace of {SCHEMA}")
 
@@ -166,14 +166,14 @@ def parts_of(line: TraceHead | Event) -> int:
     return 1 + len(line.stack) if isinstance(line, StackSeen) else 1
 
 
-def _check(found: TraceHead | Event) -> None:
+def _check(event: TraceHead | Event) -> None:
     """Raise ValidationError for values beyond limits that the types cannot express."""
-    if isinstance(found, TraceHead) and found.schema != SCHEMA:
-        raise msgspec.ValidationError(f"the format is {found.schema}")
-    if isinstance(found, CallSeen):
-        if found.end < found.begin:
+    if isinstance(event, TraceHead) and event.schema != SCHEMA:
+        raise msgspec.ValidationError(f"the format is {event.schema}")
+    if isinstance(event, CallSeen):
+        if event.end < event.begin:
             raise msgspec.ValidationError("a call ends before it begins")
-        if max(found.on, *found.handles, *(one.handle for one in found.uses), 0) >> 64:
+        if max(event.on, *event.handles, *(one.handle for one in event.uses), 0) >> 64:
             raise msgspec.ValidationError("a handle of more than 64 bits")
 
 

@@ -121,9 +121,9 @@ def _serialised(turns: Turns, before: str) -> SerialisedRun:
     )
 
 
-def _missed(one: NotChecked) -> NotChecked:
-    thread, process = (number & 0xFFFF_FFFF for number in (one.thread, one.process))
-    return NotChecked(one.what, one.calls, process, thread)
+def _missed(entry: NotChecked) -> NotChecked:
+    thread, process = (number & 0xFFFF_FFFF for number in (entry.thread, entry.process))
+    return NotChecked(entry.what, entry.calls, process, thread)
 
 
 def _lines(options: WatchOptions, recorder: TraceRecorder, end: ProgramEnd) -> Iterator[bytes]:
