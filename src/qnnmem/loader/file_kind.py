@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from codecs import getincrementaldecoder
 from collections.abc import Collection
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from qnnmem.bounded_file import read_head, read_range, regular_size
 from qnnmem.errors import LoadError, QnnMemError, Setting
@@ -32,8 +32,7 @@ _COMPILED = ("fit", "footprint", "qmem", "sweep")
 _HTP_VERBS = ("inspect", "footprint", "qmem", "fit", "place")
 
 
-@dataclass(frozen=True, slots=True)
-class KindOfFile:
+class KindOfFile(NamedTuple):
     """A kind of file: its name, a description, the commands that read it, and advice."""
 
     name: str

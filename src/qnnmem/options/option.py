@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from functools import cache
 from typing import (
     Any,
@@ -18,6 +17,7 @@ from typing import (
 )
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from qnnmem.errors import UsageError
 
@@ -25,8 +25,7 @@ Kind = Literal["flag", "number", "choice", "text"]
 Choice = str | int
 
 
-@dataclass(frozen=True, slots=True)
-class Opt:
+class Opt(Struct, frozen=True):
     """Definition of an option without its value; goes into `Annotated` with the field's type.
 
     By default, an option belongs to the command line, to budget files and to the workbench.

@@ -9,9 +9,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from functools import wraps
-from typing import Literal, ParamSpec
+from typing import Literal, NamedTuple, ParamSpec
 
 from qnnmem.text import counted, lazy_pattern, printable, shorten
 from qnnmem.units import format_size
@@ -57,8 +56,7 @@ ANSWERS = {True: "fits", False: "does not fit", None: "cannot tell"}
 FITS = {True: "yes", False: "no", None: "-"}  # cells of a column "fits"
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(NamedTuple):
     """Table column: text aligned left (`<`) or numbers aligned right (`>`)."""
 
     title: str

@@ -9,9 +9,8 @@ import os
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TypeVar
+from typing import IO, NamedTuple, TypeVar
 
 from qnnmem.bounded_file import MISSING
 from qnnmem.errors import LoadError, QnnMemError, Setting, UsageError
@@ -33,8 +32,7 @@ _ENDING = lazy_pattern(r"\.[A-Za-z]\w{0,7}$")
 _FEW = 3  # words that a file name may have
 
 
-@dataclass(frozen=True, slots=True)
-class NamedFiles:
+class NamedFiles(NamedTuple):
     """Files named by arguments, in order, and notes about skipped files."""
 
     files: tuple[str, ...]

@@ -106,6 +106,8 @@ class CompiledEngine:
 class CompiledMemory:
     """Known messages, stored by the C code."""
 
+    by_letters = False
+
     def __init__(self, library: Any) -> None:
         self.full = False
         self._library = library

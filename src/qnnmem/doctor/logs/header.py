@@ -143,6 +143,8 @@ def parse(line: bytes) -> Header:
 
 @lru_cache(maxsize=16)  # a failing line is parsed several times in a row
 def _parsed(line: bytes) -> Header:
+    if not line:
+        return _NONE  # most logs end in an empty line; trying every prefix takes 5 ms
     head = _strict(line)
     return head if head.style != "plain" else _behind(line)
 

@@ -83,7 +83,7 @@ ENGINES = ("compiled", "hyperscan", "re2", "plain")
 def choose_engine(knowledge: Knowledge, size: int, engine: str | None = None) -> SearchEngine:
     """Return the requested engine, or the best available engine for this many bytes."""
     if engine is None and size < SMALL:
-        engine = "plain"
+        return PlainEngine(knowledge, for_small=True)
     if engine in (None, "compiled"):
         try:
             from qnnmem.doctor.logs.compiled_search import CompiledEngine
@@ -175,7 +175,8 @@ class PlainEngine(_TextsOnly):
 
     name = "plain"
 
-    def __init__(self, knowledge: Knowledge) -> None:
+    def __init__(self, knowledge: Knowledge, *, for_small: bool = False) -> None:
+        self._for_small = for_small
         self.anchors = [anchor.encode() for anchor in knowledge.anchors]
         self._keys = [
             (key.encode(), _AnchorIndex(self.anchors, numbers))
@@ -199,9 +200,14 @@ class PlainEngine(_TextsOnly):
         text = bytes(memoryview(buffer)[low:high]).lower()
         found: set[tuple[int, int]] = set()
         for key, anchors in self._keys:
-            for start, stop in _lines_with(text, key):
-                found.update(anchors.hits(text[start:stop], low + start))
+            if key in text:  # faster than the loop alone, because a line contains few keys
+                for start, stop in _lines_with(text, key):
+                    found.update(anchors.hits(text[start:stop], low + start))
         return sorted(found)
+
+    def memory(self) -> LettersMemory:
+        """Return an empty line memory."""
+        return LettersMemory(by_letters=not self._for_small)
 
     def has_name(self, buffer: LogBytes, low: int, high: int) -> bool:
         """Return True if any name occurs; searches for one name after the other."""

@@ -176,7 +176,7 @@ class LineShapes:
         alike = _alike(small)
         unsure = numbered.in_line(alike)
         if not sure and not unsure and not any(word in low for word in self._ours):
-            return _FOREIGN if self._is_foreign(low) else _DULL
+            return _FOREIGN if self.memory.by_letters and self._is_foreign(low) else _DULL
         certain = is_failing(small)
         maybe = not certain and any(word in alike for word in self._words)
         reads = (certain or maybe) and budget.may_read(offset)
@@ -214,17 +214,18 @@ class _NumberedTemplates:
         self._of_head: list[int] = []  # templates that may begin in the head of a line
         self._by_anchor: dict[bytes, list[tuple[int, bytes]]] = {}  # with their prefilter texts
         prefilters = knowledge.prefilter_bytes
-        digits = set(filter(_has_digit, {*prefilters, *chain(*anchors.values())}))
+        texts = {*prefilters, *chain(*anchors.values())}
+        digits = {text for text in texts if text.translate(None, b"0123456789") != text}
         alike = cache(_alike)
         for index, own in anchors.items():
-            texts = (prefilters[index], *own)
-            if digits.isdisjoint(texts):
+            if prefilters[index] not in digits and digits.isdisjoint(own):
                 continue
-            if any(map(_OF_HEAD.match, texts)):
+            if any(map(_OF_HEAD.match, (prefilters[index], *own))):
                 self._of_head.append(index)
                 continue
             for anchor in own:
-                self._by_anchor.setdefault(alike(anchor), []).append((index, alike(texts[0])))
+                rest = index, alike(prefilters[index])
+                self._by_anchor.setdefault(alike(anchor), []).append(rest)
         self._every = {
             *self._of_head,
             *(index for many in self._by_anchor.values() for index, _ in many),
