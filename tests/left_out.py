@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 from doctor_cases import Case, origin
 
+from qnnmem.doctor.kb.fold import FoldedTemplate
 from qnnmem.doctor.kb.knowledge import BUILT_IN, Knowledge, pack, read_folder
 from qnnmem.doctor.logs.line import bare_line, match
 
@@ -31,8 +32,15 @@ class Base:
         }
         # A template that no anchor leads to is never tried, so it never matches.
         key = f"{zlib.crc32(source.encode()):08x}"
-        folded = [one for one in self._packed.folded if one.number not in gone]
-        left = msgspec.structs.replace(self._packed, anchors=anchors, folded=folded, key=key)
+        folded = msgspec.json.decode(self._packed.folded, type=list[FoldedTemplate])
+        left = msgspec.structs.replace(
+            self._packed,
+            anchors=anchors,
+            folded=msgspec.Raw(
+                msgspec.json.encode([form for form in folded if form.number not in gone])
+            ),
+            key=key,
+        )
         return Knowledge(left)
 
     def dropped(self, source: str) -> int:

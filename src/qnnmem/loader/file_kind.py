@@ -145,12 +145,12 @@ _MEMBER = b"PK\x03\x04"  # before each member of a zip archive
 _PADDED = 64  # bytes of padding allowed before the first member, for alignment
 # Names inside zip archives, most specific first.
 _MEMBERS = (
-    (re.compile(rb"dlc\.metadata|model\.params"), "dlc"),
-    (re.compile(rb"model\.weights\.h5"), "keras"),
-    (re.compile(rb"serialized_exported_program|archive_format|models/model\.json"), "pt2"),
-    (re.compile(rb"(?:^|/)data\.pkl|constants\.pkl"), "pytorch"),
-    (re.compile(rb"\.npy$"), "npz"),
-    (re.compile(rb"\.tflite$"), "task"),
+    (lazy_pattern(rb"dlc\.metadata|model\.params"), "dlc"),
+    (lazy_pattern(rb"model\.weights\.h5"), "keras"),
+    (lazy_pattern(rb"serialized_exported_program|archive_format|models/model\.json"), "pt2"),
+    (lazy_pattern(rb"(?:^|/)data\.pkl|constants\.pkl"), "pytorch"),
+    (lazy_pattern(rb"\.npy$"), "npz"),
+    (lazy_pattern(rb"\.tflite$"), "task"),
 )
 _CONFIG = lazy_pattern(r'"(?:lpai_backend|lpai_graph|backend_extensions|context_configs)"\s*:')
 _EAIX = lazy_pattern(r'"format"\s*:\s*"\s*eAI', re.IGNORECASE)
@@ -255,7 +255,7 @@ def _by_structure(head: bytes) -> str:
     if head[4:8] in _IDENTIFIERS:
         name = _IDENTIFIERS[head[4:8]]
         return "litert" if name == "tflite" and _DISPATCH in head else name
-    if _PTE.match(head, 4):
+    if head[4:6] == b"ET" and _PTE.match(head, 4):
         return "pte"
     if head.startswith(_MEMBER):
         return _archive(head)
@@ -266,7 +266,7 @@ def _by_structure(head: bytes) -> str:
     size = int.from_bytes(head[:8], "little")
     if 2 <= size < 1 << 27 and _SAFETENSORS.match(head, 8):
         return "safetensors"
-    return "pytorch" if _PICKLE.match(head) else ""
+    return "pytorch" if head[:1] == b"\x80" and _PICKLE.match(head) else ""
 
 
 def _archive(head: bytes) -> str:
@@ -284,6 +284,8 @@ def _archive(head: bytes) -> str:
 
 
 def _by_protobuf(head: bytes) -> str:
+    if head[:1] not in (b"\x08", b"\n"):  # a text: the patterns need not be compiled
+        return ""
     if _SAVED_MODEL.match(head):
         return "saved_model"
     if _COREML.match(head):  # ONNX has the producer's name here, which begins with a letter

@@ -1,7 +1,5 @@
 """Options of `doctor`: how to read logs, and facts about the failed model."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from qnnmem.options import shared

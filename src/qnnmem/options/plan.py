@@ -1,7 +1,5 @@
 """Options of a model and of its plan."""
 
-from __future__ import annotations
-
 from typing import Annotated, Any
 
 from qnnmem.options import parsers, shared

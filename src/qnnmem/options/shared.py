@@ -1,7 +1,5 @@
 """Options shared by several groups; `SOC.but(...)` makes a variant for one group."""
 
-from __future__ import annotations
-
 from typing import Annotated
 
 from qnnmem.options import parsers

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 BUILT_IN = Path(__file__).parent / "entries"
 
-_FORMAT = 15
+_FORMAT = 16
 _MAX_LINES = 2000  # lines of one folder; the built-in folder has a thousand
 
 
@@ -49,7 +49,7 @@ class PackedKnowledge(msgspec.Struct, frozen=True):
     reads: dict[str, int]  # templates without a text, which come last, by their reading
     plain: list[str]  # text of templates without holes, in lower case
     holes: list[tuple[tuple[str, str], ...]]
-    folded: list[FoldedTemplate]
+    folded: msgspec.Raw  # list of `FoldedTemplate` in JSON: most logs need none of them
     anchors: dict[str, list[int]]  # fixed texts, with the templates that contain them
     prefilters: list[str]
     keys: dict[str, list[int]]  # search texts, with the anchors to look for in the same line
@@ -177,7 +177,9 @@ class Knowledge:
     @cached_property
     def second_reading(self) -> SecondReading:
         """Matcher for lines that spell a message differently from its template."""
-        return SecondReading(self.packed.folded)
+        return SecondReading(
+            msgspec.json.decode(self.packed.folded, type=ready(list[FoldedTemplate]))
+        )
 
     def matcher(self, line: int) -> Matcher:
         """Return a line template in compiled form; it is compiled on first use."""
@@ -284,6 +286,7 @@ def pack(lines: Sequence[Line], entries: Sequence[Entry], key: str = "") -> Pack
         for anchor in template.anchors:
             anchors.setdefault(anchor, []).append(number)
     chosen = prefilter.choose(templates)
+    forms = [form for number, one in enumerate(templates) for form in folded(number, one.text)]
     by_sign: dict[str, list[int]] = {}
     tested: set[str] = set()
     for number, entry in enumerate(entries):
@@ -307,9 +310,7 @@ def pack(lines: Sequence[Line], entries: Sequence[Entry], key: str = "") -> Pack
             *(template.holes for template in templates),
             *(_read_holes(line) for line in every if line.reads),
         ],
-        folded=with_rarest(
-            [form for number, one in enumerate(templates) for form in folded(number, one.text)]
-        ),
+        folded=msgspec.Raw(msgspec.json.encode(with_rarest(forms))),
         anchors=anchors,
         prefilters=chosen,
         keys=prefilter.keys(templates, chosen, list(anchors)),

@@ -39,14 +39,11 @@ _HOLE = lazy_pattern(rf"(\((?:{_LAZY})\)|{_LAZY})")
 _BOUNDS = lazy_pattern(r"\{([0-9]+),([0-9]+)\}")
 # Common elements of fixed parts besides text. Each has one possible match at a position, so no
 # backtracking is needed.
-_NUMBERS = "|".join(map(re.escape, (NUMBER, BYTES, DECIMAL)))
-_SETTLED = rf"\(\?>(?:{_NUMBERS})\(\?=(?:[^()\\]|\\.)*\)\)"  # confirmed by the following text
-_AT_END = "|".join(map(re.escape, (ANY_WORD, WORD, TEXT)))
-_STEP = lazy_pattern(
-    rf"(?P<text>(?:[\w<>=:;,/%&!@\"'`~]|\\[^\w]|\\x[0-9a-f]{{2}})+)|(?P<blanks>{re.escape(BLANKS)})"
-    rf"|(?P<named>\((?:{_NUMBERS}|{_SETTLED}|(?:{_AT_END})(?=\)$))\))"
-    rf"|(?P<bare>{_NUMBERS}|{_SETTLED}|(?:{_AT_END})$)"
-)
+_NUMBERS = (NUMBER, BYTES, DECIMAL)
+_AT_END = (ANY_WORD, WORD, TEXT)
+_RUN = lazy_pattern(r"(?:[\w<>=:;,/%&!@\"'`~]|\\[^\w]|\\x[0-9a-f]{2})+")
+_SETTLED = "(?>"  # before a number that the following text confirms
+_CONFIRMED = lazy_pattern(r"\(\?=(?:[^()\\]|\\.)*\)\)")
 _ESCAPE = lazy_pattern(r"\\(?:x([0-9a-f]{2})|(.))", re.DOTALL)
 _SPACES = lazy_pattern(rb"\s*+")
 _LAST_SPACE = lazy_pattern(rb".*\s", re.DOTALL)
@@ -193,18 +190,36 @@ def _steps(regex: str) -> tuple[bytes, list[_Step]] | None:
     Compiling a regex takes longer than matching a hundred lines by steps.
     """
     steps: list[_Step] = []
-    at = 0
-    while at < len(regex):
-        found = _STEP.match(regex, at)
-        if found is None:
-            return None
-        at = found.end()
-        if found["text"]:
-            steps.append(_ESCAPE.sub(_unescaped, found["text"]).encode("latin-1"))
+    at, size = 0, len(regex)
+    while at < size:
+        if run := _RUN.match(regex, at):
+            steps.append(_ESCAPE.sub(_unescaped, run[0]).encode("latin-1"))
+            at = run.end()
+            continue
+        named = _element(regex, at + 1, size - 1) if regex[at] == "(" else 0
+        if named and regex[named] == ")":
+            end = named + 1
         else:
-            steps.append((_matching(found[0]), found["named"] is not None))
+            end, named = _element(regex, at, size), 0
+        if not end:
+            return None
+        steps.append((_matching(regex[at:end]), bool(named)))
+        at = end
     first = steps[0] if steps else None
     return (first, steps[1:]) if isinstance(first, bytes) else None
+
+
+def _element(regex: str, at: int, last: int) -> int:
+    """Return where a number or blanks end in a regex, or a hole that ends at `last`; else 0."""
+    if regex.startswith(BLANKS, at):
+        return at + len(BLANKS)
+    settled = regex.startswith(_SETTLED, at)
+    for number in _NUMBERS:
+        if regex.startswith(number, at + len(_SETTLED) * settled):
+            end = at + len(_SETTLED) * settled + len(number)
+            confirmed = _CONFIRMED.match(regex, end) if settled else None
+            return confirmed.end() if confirmed else 0 if settled else end
+    return last if regex[at:last] in _AT_END else 0
 
 
 def _unescaped(found: re.Match[str]) -> str:

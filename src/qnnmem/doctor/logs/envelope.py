@@ -74,14 +74,14 @@ def steps_of(head: bytes, size: int | None) -> tuple[Step, ...]:
             break
         steps.append(_unescaped)
         head = _unescaped(head)
-    if _LIST.match(head):
+    if (b"', " in head or b'", ' in head) and _LIST.match(head):
         steps.append(lambda data: _BETWEEN.sub(b"\n", data))
     elif head.count(b"\n") <= 1 and head.count(b" | ") > 2:
         steps.append(lambda data: data.replace(b" | ", b"\n"))
-    if _MARKUP.search(head) or len(_ENTITY.findall(head)) > 1:
+    if _is_marked_up(head):
         steps.append(_unmarked)
     if size is None or size <= PASTED:
-        if _MARK.search(head):
+        if not head.isascii() and _MARK.search(head):
             steps.append(lambda data: _MARK.sub(lambda found: _OF_MARKS[found[0]], data))
         if b"\x1b" in head:
             steps.append(lambda data: _SEQUENCE.sub(b"", data))
@@ -135,6 +135,13 @@ def _is_escaped(head: bytes) -> bool:
     """Return True if most line ends are written as escape sequences."""
     written = head.count(b"\\n")
     return written > 0 and written >= 2 * head.rstrip(b"\n").count(b"\n")
+
+
+def _is_marked_up(head: bytes) -> bool:
+    if b"<" in head and _MARKUP.search(head):
+        return True
+    entities = head.count(b"&")  # most logs have none: the pattern need not be compiled
+    return b"&nbsp;" in head.lower() or (entities > 1 and len(_ENTITY.findall(head)) > 1)
 
 
 def _unescaped(data: bytes) -> bytes:

@@ -9,7 +9,6 @@ fields are looked up only once for all objects with the same fields.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any, NamedTuple
@@ -17,6 +16,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from qnnmem.doctor.logs.outer import letter
+from qnnmem.text import lazy_pattern
 
 _MESSAGE = (
     *("message", "msg", "MESSAGE", "event", "log", "textPayload", "text", "@message", "_raw"),
@@ -36,7 +36,7 @@ _MORE = ("stdout", "stderr", "output", "stack_trace", "stack", "exception", "exc
 _LEVEL = ("level", "severity", "levelname", "lvl", "log.level", "priority", "PRIORITY", "Level")
 _PID = ("pid", "_PID", "process.pid", "process_id", "process")
 _TIME = ("time", "timestamp", "@timestamp", "ts", "asctime", "datetime", "Timestamp")
-_STAMP = re.compile(r"[0-9]{4}-([0-9]{2}-[0-9]{2})[ T]([0-9:]{8})(?:[.,]([0-9]{1,9}))?")
+_STAMP = lazy_pattern(r"[0-9]{4}-([0-9]{2}-[0-9]{2})[ T]([0-9:]{8})(?:[.,]([0-9]{1,9}))?")
 _NUMBERED = "FFFEWIID"  # levels of syslog
 _DEPTH = 6
 _INSIDE = ('{"', '["', "[{")  # start of a message that is itself JSON

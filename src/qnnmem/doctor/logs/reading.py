@@ -190,6 +190,10 @@ def failing_pieces(text: bytes) -> Iterator[bytes]:
         at = last + _AROUND // 2
 
 
+def _has_digit(text: bytes) -> bool:
+    return text.translate(None, b"0123456789") != text
+
+
 def _has_ours(low: bytes) -> bool:
     return any(word in low for word in OURS)
 
@@ -208,7 +212,10 @@ def code_at_end(text: bytes) -> int | None:
 def code_alone(text: bytes) -> int | None:
     """Return the code in a line that consists only of a code, else None."""
     body = text[header.parse(text).body :].lower()
-    found = _ALONE.match(body) if len(body) <= _END else None
+    last = body.rstrip(b" .!)]\"'>").split()[-1:] if len(body) <= _END else []
+    if not last or (b"qnn_" not in last[0] and not _has_digit(last[0])):
+        return None  # most lines end in a word: the pattern need not be compiled for them
+    found = _ALONE.match(body)
     if found and found[1].startswith(b"qnn"):
         return code_named(found[1].decode("ascii"))
     code = _number(found[1]) if found else 0
