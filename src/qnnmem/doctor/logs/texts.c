@@ -390,21 +390,22 @@ static int may_match(const struct texts *t, const struct messages *m, const stru
    follows, whole or cut again. A blank may be lost there. */
 static int is_cut(const uint8_t *text, size_t size, const uint8_t *low, size_t length)
 {
-    for (size_t stop = 0; stop < length; stop++) {
-        if (low[stop] != '\n')
-            continue;
-        size_t last = stop;
+    const uint8_t *newline = low, *end = low + length;
+    for (; (newline = memchr(newline, '\n', (size_t)(end - newline))); newline++) {
+        size_t stop = (size_t)(newline - low), last = stop;
         while (last && (low[last - 1] == '\r' || low[last - 1] == ' ' || low[last - 1] == '\t'))
             last--;
-        for (size_t cut = 1; cut < size; cut++) {
+        for (size_t cut = 1; last && cut < size; cut++) {
             size_t first = cut, rest = cut;
             while (first && (text[first - 1] == ' ' || text[first - 1] == '\t'))
                 first--;
+            if (!first || first > last || text[first - 1] != low[last - 1] ||
+                memcmp(low + last - first, text, first))
+                continue;
             while (rest < size && (text[rest] == ' ' || text[rest] == '\t'))
                 rest++;
-            if (first && first <= last && !memcmp(low + last - first, text, first) &&
-                (memmem(low + stop, length - stop, text + rest, size - rest) ||
-                 is_cut(text + rest, size - rest, low + stop + 1, length - stop - 1)))
+            if (memmem(low + stop, length - stop, text + rest, size - rest) ||
+                is_cut(text + rest, size - rest, low + stop + 1, length - stop - 1))
                 return 1;
         }
     }
