@@ -18,7 +18,7 @@ from qnnmem.doctor.kb.knowledge import Knowledge, built_in
 from qnnmem.doctor.kb.stored import cases
 from qnnmem.doctor.logs import line, scanner
 from qnnmem.doctor.logs.attribution import Attribution
-from qnnmem.doctor.logs.hit import Hit
+from qnnmem.doctor.logs.line import Hit
 from qnnmem.doctor.logs.scanner import LogScanner
 from qnnmem.doctor.logs.search import choose_engine
 from qnnmem.doctor.logs.session import REACH, SessionGrouper

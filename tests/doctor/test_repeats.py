@@ -14,7 +14,7 @@ from qnnmem.doctor.kb.matcher import Matcher, _steps
 from qnnmem.doctor.kb.template import parse
 from qnnmem.doctor.logs import line, scanner
 from qnnmem.doctor.logs.header import parse as parse_head
-from qnnmem.doctor.logs.hit import Hit
+from qnnmem.doctor.logs.line import Hit
 from qnnmem.doctor.logs.scanner import LogScanner
 from qnnmem.doctor.logs.search import ENGINES
 

@@ -13,7 +13,7 @@ from qnnmem.doctor.kb.entry import Line
 from qnnmem.doctor.kb.knowledge import Knowledge, built_in, pack
 from qnnmem.doctor.kb.stored import cases, healthy
 from qnnmem.doctor.logs import shapes
-from qnnmem.doctor.logs.hit import Hit
+from qnnmem.doctor.logs.line import Hit
 from qnnmem.doctor.logs.reading import may_fail, read
 from qnnmem.doctor.logs.scanner import LogScanner
 from qnnmem.doctor.logs.search import ENGINES, choose_engine

@@ -8,9 +8,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from qnnmem.doctor.incident_builder import IncidentBuilder
 from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs.attribution import Attribution
-from qnnmem.doctor.logs.kept_engines import kept_engines
 from qnnmem.doctor.logs.scanner import REGION, LogScanner
 from qnnmem.doctor.logs.session import LogSession, SessionGrouper, Sighting
+from qnnmem.doctor.logs.shapes import kept_shapes
 from qnnmem.doctor.logs.source import OpenPart, Stream, open_part
 from qnnmem.doctor.spool import Spool
 from qnnmem.errors import LoadError
@@ -166,15 +166,12 @@ def diagnose(
 ) -> Diagnosis:
     """Read logs one after another and return their diagnosis."""
     diagnosis = Diagnosis(knowledge)
-    kept = kept_engines(knowledge)
-    engines, shapes = kept.engines(engine), kept.shapes
+    kept = kept_shapes(knowledge)
 
     def scanner_of(opened: OpenPart) -> LogScanner:
-        size = opened.size
-        chosen = engines.of(size)
-        return LogScanner(
-            knowledge, chosen, opened.readinto, region=region, size=size, shapes=shapes.of(chosen)
-        )
+        shapes = kept.of(opened.size, engine)
+        read, size = opened.readinto, opened.size
+        return LogScanner(knowledge, shapes.engine, read, region=region, size=size, shapes=shapes)
 
     try:
         for number, stream in enumerate(streams):

@@ -21,7 +21,7 @@ from qnnmem.doctor.incident_builder import IncidentBuilder
 from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs.attribution import Attribution
 from qnnmem.doctor.logs.envelope import LOOKED_AT, Step, Unwrapping, steps_of, steps_of_growing
-from qnnmem.doctor.logs.hit import Hit
+from qnnmem.doctor.logs.line import Hit
 from qnnmem.doctor.logs.pieces import LOOK
 from qnnmem.doctor.logs.scanner import LogScanner
 from qnnmem.doctor.logs.search import SearchEngine, choose_engine

@@ -29,6 +29,7 @@ _MOST = 50_000  # files visited in a folder and below
 _STEP = 1 << 20
 _TEXT = 1 << 20  # bytes of lines on standard input
 _ENDING = lazy_pattern(r"\.[A-Za-z]\w{0,7}$")
+_WILDCARDS = frozenset("*?[")
 _FEW = 3  # words that a file name may have
 
 
@@ -64,11 +65,16 @@ def read_by(verb: str) -> Callable[[Path], bool]:
     return lambda path: is_kind(path, kinds)
 
 
-def _matches(word: str) -> Sequence[str]:
-    from glob import glob, has_magic
+def _is_pattern(word: str) -> bool:
+    """Return True if a name has a wildcard; most have none, so `glob` is not imported for that."""
+    return not _WILDCARDS.isdisjoint(word)
 
-    if word == STDIN or not has_magic(word) or os.path.lexists(word):
+
+def _matches(word: str) -> Sequence[str]:
+    if word == STDIN or not _is_pattern(word) or os.path.lexists(word):
         return (word,)
+    from glob import glob
+
     if "**" in word:
         _check_walk(word)
     names = sorted(name for name in glob(word, recursive=True) if not Path(name).is_dir())  # noqa: PTH207
@@ -79,12 +85,10 @@ def _matches(word: str) -> Sequence[str]:
 
 def _check_walk(pattern: str) -> None:
     """Raise LoadError for a pattern that would walk most of the file system."""
-    from glob import has_magic
-
     from qnnmem.doctor.folder import files_in
 
     parts = pattern.split("/")
-    fixed = "/".join(parts[: next(i for i, part in enumerate(parts) if has_magic(part))])
+    fixed = "/".join(parts[: next(i for i, part in enumerate(parts) if _is_pattern(part))])
     folder = fixed or ("/" if pattern.startswith("/") else ".")
     if os.path.isdir(folder):  # noqa: PTH112
         for _ in _bounded(files_in(folder, below=True), folder):
@@ -201,11 +205,11 @@ def log_names(words: Sequence[str]) -> tuple[str, ...]:
 
 def _matching_logs(word: str) -> Iterator[str]:
     """Yield the paths that a pattern matches, folders included as in a shell."""
-    from glob import glob, has_magic
-
-    if not has_magic(word) or not _is_missing(word):
+    if not _is_pattern(word) or not _is_missing(word):
         yield word
         return
+    from glob import glob
+
     names = sorted(glob(word, recursive=True))  # noqa: PTH207 - unchanged names
     if "**" in word:  # their files match anyway
         names = [name for name in names if not os.path.isdir(name)]  # noqa: PTH112

@@ -12,10 +12,10 @@ import msgspec
 
 from qnnmem.cache import digest
 from qnnmem.doctor.kb.knowledge import Knowledge, unpack
-from qnnmem.doctor.logs.kept_engines import KeptEngines
 from qnnmem.doctor.logs.pieces import LOOK
 from qnnmem.doctor.logs.scanner import REGION, LogScanner
 from qnnmem.doctor.logs.session import LogSession, SessionGrouper
+from qnnmem.doctor.logs.shapes import KeptShapes
 from qnnmem.doctor.logs.source import open_part
 from qnnmem.errors import LoadError
 from qnnmem.text import printable
@@ -80,16 +80,16 @@ def _read(task: RangeTask, base: PackedBase) -> RangeResult:
     try:
         if task.start > LOOK:
             opened.seek(task.start - LOOK)
-        engine = known.engines(task.engine).of(task.size)
+        shapes = known.of(task.size, task.engine)
         scanner = LogScanner(
             known.knowledge,
-            engine,
+            shapes.engine,
             opened.readinto,
             task.start,
             task.end,
             task.region,
             task.size,
-            known.shapes.of(engine),
+            shapes,
         )
         for hit in scanner.hits_of_log():
             sessions.add(hit, hit.offset, 0, opened.shift(hit.number) if opened.shift else 0)
@@ -115,10 +115,10 @@ def _read(task: RangeTask, base: PackedBase) -> RangeResult:
 _here = threading.local()
 
 
-def _known(base: PackedBase) -> KeptEngines:
+def _known(base: PackedBase) -> KeptShapes:
     """Return the unpacked knowledge base with its engines, cached for each thread."""
     if getattr(_here, "key", None) != base.key:
-        _here.known = KeptEngines(Knowledge(unpack(zlib.decompress(base.data))))
+        _here.known = KeptShapes(Knowledge(unpack(zlib.decompress(base.data))))
         _here.key = base.key
-    known: KeptEngines = _here.known
+    known: KeptShapes = _here.known
     return known

@@ -1,14 +1,15 @@
-/* Messages that were met before, by the style of their heads and their letters: dull ones, which need
-   not be told of again, and those that are told with a number. Dull ones are kept with 1 for every number but zero,
-   which may mean that nothing failed; the others with a 1 for every digit but the 0 of 0x. */
+/* Memory of messages seen before, by the style of their heads and their letters. Irrelevant messages
+   are skipped from then on; they are stored with 1 for every number except zero, which may mean
+   success. Known messages are reported with a number; they are stored with 1 for every digit, except
+   the 0 of 0x. */
 
 #define SLOTS (1 << 15)
 #define REMEMBERED (SLOTS / 2)
 #define LONGEST_MESSAGE 1024
 
 struct message {
-    uint32_t length; /* 0: there is none */
-    uint32_t number; /* 0: a dull one */
+    uint32_t length; /* 0: the slot is empty */
+    uint32_t number; /* 0: the message is irrelevant */
     uint32_t style;
     uint64_t hash;
     uint8_t *form;
@@ -82,7 +83,7 @@ static struct message *slot_of(struct memory *m, const uint8_t *form, size_t len
             slot->style == style && !memcmp(slot->form, form, length))
             break;
     }
-    slot->hash = hash; /* of an empty one: for whoever fills it */
+    slot->hash = hash; /* memory_keep fills an empty slot */
     return slot;
 }
 
@@ -106,7 +107,7 @@ SHOWN void memory_free(struct memory *m)
     free(m);
 }
 
-/* Keeps a message; 0 when that cannot be done any more. */
+/* Store a message; return 0 if it cannot be stored. */
 SHOWN int memory_keep(struct memory *m, const uint8_t *text, size_t length, uint32_t style,
                       uint32_t number)
 {

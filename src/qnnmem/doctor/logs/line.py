@@ -6,6 +6,8 @@ from collections.abc import Callable, Iterable, Sequence
 from itertools import chain
 from typing import TypeAlias
 
+import msgspec
+
 from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs import header, words
 from qnnmem.doctor.logs.lpai_sizes import LpaiWords
@@ -17,11 +19,24 @@ SCALES = {"bytes": 1, "level": 1, "added": 1, "KB": 1 << 10, "MB": 1 << 20, "GB"
 
 WORDY = ("word", "text")  # types of holes that capture no number
 
+Values: TypeAlias = tuple[int | str, ...]
 # The number of a template, and the values captured by its holes.
-Found: TypeAlias = tuple[int, tuple[int | str, ...]]
+Found: TypeAlias = tuple[int, Values]
 
 _LEVELLED = ("tool", "level")  # styles of heads with only a level
 _COLOUR = lazy_pattern(rb"\x1b\[[0-9;]{0,20}[A-Za-z]")
+
+
+class Hit(msgspec.Struct, frozen=True, gc=False):
+    """Log line with the templates that it matches."""
+
+    offset: int  # offset of the line's first byte
+    number: int  # line number from 1, counted from the start of reading
+    pid: int | None
+    time: float | None
+    text: bytes
+    found: list[Found]
+    opens: bool = True  # True: one of them makes an incident
 
 
 def bare_line(line: bytes) -> bytes:

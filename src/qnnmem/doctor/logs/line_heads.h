@@ -1,6 +1,6 @@
-/* What stands before a message in a line of a log: time, process, level. */
+/* Parse the head of a log line: time, process and level before the message. */
 
-#define MARKED 48 /* bytes of a line in which a mark tells its level */
+#define MARKED 48 /* bytes of a line that may contain a mark of its level */
 
 static int is_digit(uint8_t byte)
 {
@@ -15,12 +15,12 @@ static int is_word(uint8_t byte)
 enum style { NO_HEAD, LOGCAT, STAMPED, KERNEL, TOOL };
 
 struct head {
-    size_t body;      /* where the message begins, before its level; 0 without a head */
-    size_t stamp;     /* where its time ends; process and thread stand between that and `names` */
+    size_t body;      /* start of the message, before its level; 0 without a head */
+    size_t stamp;     /* end of the time; process and thread are between `stamp` and `names` */
     size_t names;
     uint32_t style;
-    uint32_t process; /* NONE where the head has none */
-    uint8_t level;    /* 0 where it is not told here */
+    uint32_t process; /* NONE if the head has none */
+    uint8_t level;    /* 0 if unknown */
 };
 
 static size_t skip_blanks(const uint8_t *line, size_t at, size_t length)
@@ -45,7 +45,8 @@ static size_t skip_word(const uint8_t *line, size_t at, size_t length)
     return at;
 }
 
-/* Whether a piece of a line looks like a shape, in which 1 is any digit and T a blank or a T. */
+/* Return whether a line begins with a shape: 1 stands for any digit, T for a blank or T, and a dot for
+   a dot or comma. */
 static int has_shape(const uint8_t *line, size_t length, const char *shape)
 {
     size_t i = 0;
@@ -68,7 +69,7 @@ static int is_level(const uint8_t *line, size_t at, size_t length)
     return at + 1 < length && line[at] && strchr("VDIWEFA", line[at]) && line[at + 1] == ' ';
 }
 
-/* Process, thread and level behind a time as logcat writes them; 0 when they are not there. */
+/* Parse process, thread and level after a time, as logcat writes them; return 0 if they are missing. */
 static int logcat_head(const uint8_t *line, size_t at, size_t length, struct head *head)
 {
     uint32_t process = 0;
@@ -82,7 +83,7 @@ static int logcat_head(const uint8_t *line, size_t at, size_t length, struct hea
     }
     if (at >= length || line[at] != ' ' || !is_level(line, at + 1, length))
         return 0;
-    /* Without a tag it is no head after all. */
+    /* Without a tag, the level is not part of a head. */
     size_t tag = at + 3, most = length - tag < 80 ? length : tag + 80;
     if (memchr(line + tag, ':', most - tag))
         head->level = line[at + 1];
@@ -91,7 +92,7 @@ static int logcat_head(const uint8_t *line, size_t at, size_t length, struct hea
     return 1;
 }
 
-/* Process and level as Android Studio writes them: `1234-1240  tag   package   I  message`. */
+/* Parse process and level as Android Studio writes them: `1234-1240  tag   package   I  message`. */
 static void studio_head(const uint8_t *line, size_t at, size_t length, struct head *head)
 {
     size_t digits = skip_blanks(line, at, length), stop = skip_digits(line, digits, length, 9);
@@ -112,7 +113,7 @@ static void studio_head(const uint8_t *line, size_t at, size_t length, struct he
     head->names = thread;
 }
 
-/* The head of a line, as far as that can be told at a glance. */
+/* Return the head of a line in one of the common styles. */
 static struct head head_of(const uint8_t *line, size_t length)
 {
     static const char year[] = "2011-";
@@ -166,7 +167,7 @@ static struct head head_of(const uint8_t *line, size_t length)
     return head;
 }
 
-/* Whether a line is at debug or info level, by its head or by a mark near its start. */
+/* Return whether a line is at debug or info level, by its head or by a mark near its start. */
 static int is_calm(const uint8_t *line, size_t length, const struct head *head)
 {
     if (head->level == 'V' || head->level == 'D' || head->level == 'I')

@@ -21,8 +21,9 @@ from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs import header
 from qnnmem.doctor.logs.failure_texts import is_about_us
 from qnnmem.doctor.logs.header import process_of
-from qnnmem.doctor.logs.hit import Hit, Values
 from qnnmem.doctor.logs.line import (
+    Hit,
+    Values,
     bare_line,
     code_below,
     match,

@@ -107,21 +107,6 @@ def choose_engine(knowledge: Knowledge, size: int, engine: str | None = None) ->
     return PlainEngine(knowledge)
 
 
-class Engines:
-    """Engines for small and for large logs, each created on first use."""
-
-    def __init__(self, knowledge: Knowledge, asked: str | None = None) -> None:
-        self._knowledge, self._asked = knowledge, asked
-        self._made: dict[bool, SearchEngine] = {}
-
-    def of(self, size: int | None) -> SearchEngine:
-        """Return the engine for a log of `size` bytes; `size` is None if it is not yet known."""
-        small = size is not None and size < SMALL
-        if small not in self._made:
-            self._made[small] = choose_engine(self._knowledge, 0 if small else SMALL, self._asked)
-        return self._made[small]
-
-
 class _AnchorIndex:
     """Anchors, each indexed by the four characters in it that are rarest among all anchors."""
 

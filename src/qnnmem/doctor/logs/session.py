@@ -14,7 +14,7 @@ from collections.abc import Container, Iterable
 import msgspec
 
 from qnnmem.doctor.logs.header import is_chosen, lines_of
-from qnnmem.doctor.logs.hit import Hit, Values
+from qnnmem.doctor.logs.line import Hit, Values
 
 CLOSE = 8 << 10
 NEAR = 64 << 10

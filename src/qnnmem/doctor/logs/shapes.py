@@ -8,6 +8,7 @@ compared with every line.
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, cached_property
@@ -21,7 +22,7 @@ from qnnmem.doctor.logs.line import bare_line
 from qnnmem.doctor.logs.line_memory import BY_TOOL, NO_HEAD, without_digits
 from qnnmem.doctor.logs.reading import OURS, may_fail
 from qnnmem.doctor.logs.repeats import RepeatedLines
-from qnnmem.doctor.logs.search import SearchEngine
+from qnnmem.doctor.logs.search import SMALL, SearchEngine, choose_engine
 from qnnmem.text import counted, lazy_pattern
 
 _STAMP = (
@@ -94,7 +95,7 @@ class LineShapes:
     """Shapes of log lines, as seen by one engine."""
 
     def __init__(self, knowledge: Knowledge, engine: SearchEngine) -> None:
-        self._knowledge, self._engine = knowledge, engine
+        self._knowledge, self.engine = knowledge, engine
         self.templates = [knowledge.anchors[anchor.decode()] for anchor in engine.anchors]
         self._known: tuple[dict[bytes, LineShape], ...] = tuple({} for _ in range(BY_TOOL + 1))
         self._anchors: dict[int, list[bytes]] = {}  # anchors of each template
@@ -149,14 +150,14 @@ class LineShapes:
     @cached_property
     def _letters(self) -> tuple[bytes, ...]:
         """Texts without digits; every line about QNN, without its digits, contains one of them."""
-        return _shortest(map(without_digits, (*OURS, *filter(_has_digit, self._engine.anchors))))
+        return _shortest(map(without_digits, (*OURS, *filter(_has_digit, self.engine.anchors))))
 
     def _is_foreign(self, low: bytes) -> bool:
         """Return True if a line cannot be about QNN, whatever its digits are."""
         bare = without_digits(low)
         if b"0x" in low or any(text in bare for text in self._letters):
             return False  # hexadecimal addresses contain letters, which differ
-        return not self._engine.scan(bare, 0, len(bare))
+        return not self.engine.scan(bare, 0, len(bare))
 
     def holds(self, low: bytes, template: int) -> bool:
         """Return True if a lower-case line contains a template's prefilter text and an anchor."""
@@ -168,7 +169,7 @@ class LineShapes:
         small = key.lower()
         low = head.lower() + small
         prefilters, numbered = self._knowledge.prefilter_bytes, self._numbered
-        anchors = {anchor for _, anchor in self._engine.scan(low, 0, len(low))}
+        anchors = {anchor for _, anchor in self.engine.scan(low, 0, len(low))}
         found = Counter(template for anchor in anchors for template in self.templates[anchor])
         sure = [i for i in sorted(found) if i not in numbered and prefilters[i] in low]
         whole = tuple(i for i in sure if found[i] == len(self._anchors[i]))
@@ -190,21 +191,44 @@ class LineShapes:
         return LineShape(whole, part, unsure, plain, reads, maybe)
 
 
-class ShapesByEngine:
-    """Line shapes for each engine, shared by all logs that are read with one knowledge base."""
+class KeptShapes:
+    """Engines for a knowledge base with the line shapes seen so far; each is made on first use."""
 
     def __init__(self, knowledge: Knowledge) -> None:
-        self._knowledge = knowledge
-        self._made: list[tuple[SearchEngine, LineShapes]] = []
+        self.knowledge = knowledge
+        self._made: dict[tuple[str | None, bool], LineShapes] = {}
 
-    def of(self, engine: SearchEngine) -> LineShapes:
-        """Return the line shapes that were seen with this engine."""
-        for known, shapes in self._made:
-            if known is engine:
-                return shapes
-        shapes = LineShapes(self._knowledge, engine)
-        self._made.append((engine, shapes))
-        return shapes
+    def of(self, size: int | None, asked: str | None = None) -> LineShapes:
+        """Return the shapes for a log of `size` bytes (None if unknown), with their engine.
+
+        `asked` is the name of an engine; for None, the best available engine is chosen.
+        """
+        is_small = size is not None and size < SMALL
+        made = self._made.get((asked, is_small))
+        if made is None:
+            engine = choose_engine(self.knowledge, 0 if is_small else SMALL, asked)
+            made = self._made[asked, is_small] = LineShapes(self.knowledge, engine)
+        return made
+
+
+class _Last(threading.local):
+    """Last shapes of each thread: engines have scratch memory, so threads cannot share them."""
+
+    kept: KeptShapes | None = None
+
+
+_LAST = _Last()
+
+
+def kept_shapes(knowledge: Knowledge) -> KeptShapes:
+    """Return this thread's shapes for a knowledge base; a thread keeps only those of one base.
+
+    Making an engine takes longer than reading a small log.
+    """
+    kept = _LAST.kept
+    if kept is None or kept.knowledge is not knowledge:
+        kept = _LAST.kept = KeptShapes(knowledge)
+    return kept
 
 
 class _NumberedTemplates:

@@ -22,8 +22,7 @@ import msgspec
 from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs import header, words
 from qnnmem.doctor.logs.header import is_chosen, lines_of, process_of
-from qnnmem.doctor.logs.hit import Hit
-from qnnmem.doctor.logs.line import bare_line, read_failure
+from qnnmem.doctor.logs.line import Hit, bare_line, read_failure
 from qnnmem.doctor.logs.reading import (
     NAMES,
     OURS,

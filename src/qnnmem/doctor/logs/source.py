@@ -23,7 +23,6 @@ from qnnmem.doctor.logs.archive import (
     split_name,
 )
 from qnnmem.doctor.logs.envelope import LOOKED_AT, Step, Unwrapping, steps_of, wide_name
-from qnnmem.doctor.logs.remote import list_urls, open_url
 from qnnmem.doctor.logs.unpack import CountedBytes, bomb_words, is_bomb, packing_of, unpacking
 from qnnmem.errors import LoadError, UsageError
 from qnnmem.loader.file_kind import kind_of_bytes
@@ -254,6 +253,8 @@ def find_logs(names: Sequence[str]) -> FoundLogs:
         if name == "-" or (path is None and not name.endswith("/")):
             streams.append(Stream((name,)))
         elif path is None:
+            from qnnmem.doctor.logs.remote import list_urls
+
             streams += _rotated(_few(name, list_urls(name)))
         elif os.path.isdir(path):  # noqa: PTH112
             archives: list[str] = []
@@ -297,6 +298,8 @@ def _open(name: str, named: bool) -> Any:
         return standard_input()
     path = _local(name)
     if path is None:
+        from qnnmem.doctor.logs.remote import open_url
+
         return open_url(name)
     if found := split_name(path):
         from qnnmem.doctor.logs.member import open_member

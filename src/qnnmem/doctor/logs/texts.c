@@ -1,8 +1,9 @@
-/* Fixed texts in a log: which lines hold one, and where they stand. Letters count in both cases.
+/* Search for fixed texts in a log: which lines contain one, and at which offsets. Case is ignored.
 
-   Most places of a log hold none of them. So four bytes at every second place are looked up in a
-   table that has those of each text for both ways in which it may lie; only where a cell of it is
-   set are texts compared. Nothing here writes but to what the caller gives, or keeps a pointer to it. */
+   Few offsets of a log start a text. Therefore four bytes at every second offset are looked up in a
+   table. For each text, the table contains one window at an even and one at an odd offset. Texts are
+   compared only if the cell is set. The functions write only to the caller's buffers and keep no
+   pointer to them. */
 
 #define _GNU_SOURCE
 #include <stdint.h>
@@ -10,26 +11,26 @@
 #include <string.h>
 
 #define SHOWN __attribute__((visibility("default")))
-#define CELLS_BELOW 14 /* bits of a number that do not tell where its cell is; three tell its bit */
+#define CELLS_BELOW 14 /* low bits of a hash that do not select its cell; three of them select its bit */
 #define HEADS_BELOW 18
 #define WINDOW 4
-#define SHORTEST 3   /* bytes of a text: of a shorter one too little is known in a window */
+#define SHORTEST 3   /* bytes of a text; a window would contain too little of a shorter text */
 #define LONGEST 65535
 #define MOST 65535   /* texts */
 #define NONE UINT32_MAX
-#define SHORT 4096 /* bytes of a line whose messages are looked at here */
-#define ANCHORS 32 /* that are told apart in one line */
-#define SPLIT 3    /* lines that a message may go on in */
+#define SHORT 4096 /* bytes of a line that is compared with whole messages */
+#define ANCHORS 32 /* anchors stored for one line */
+#define SPLIT 3    /* following lines that a message may continue in */
 
-/* Kinds of texts. One that is BOUND counts only where no letter or digit stands before it, and none
-   of its own kind behind it: `fault` is in `default`, and 1002 in 410021. */
+/* Kinds of texts. A BOUND text needs a word boundary: no letter or digit before it, and no digit
+   after a final digit. Otherwise `default` would contain `fault`, and 410021 would contain 1002. */
 enum { KNOWN = 1, FAILING = 2, BOUND = 4 };
 
 struct window {
-    uint32_t bytes; /* in which letters are alike */
+    uint32_t bytes; /* in lower case */
     uint32_t next;
     uint32_t text;
-    int32_t at; /* byte of the text that it begins with; -1 when that is the byte before it */
+    int32_t at; /* offset of the window in the text; -1 if it begins one byte before the text */
 };
 
 struct text {
@@ -49,7 +50,7 @@ struct texts {
     uint8_t *bytes;
 };
 
-/* A number for a window; its highest bits are the best ones. */
+/* Return the hash of a window; its high bits are mixed best. */
 static uint32_t number_of(uint32_t bytes)
 {
     return bytes * 0x9E3779B1u;
@@ -90,7 +91,7 @@ static int add_window(struct texts *t, const uint8_t *bytes, uint32_t text, int3
     return 1;
 }
 
-/* Windows in which one byte is not of the text: every one it may be, letters alike. */
+/* Add the windows with one byte outside the text, for all values of that byte, ignoring case. */
 static int add_wild(struct texts *t, uint8_t *bytes, int wild, uint32_t text, int32_t at)
 {
     for (uint32_t value = 0; value < 256; value++) {
@@ -101,8 +102,8 @@ static int add_wild(struct texts *t, uint8_t *bytes, int wild, uint32_t text, in
     return 1;
 }
 
-/* How often a window may be met. Times of day and processes change from one line to the next, so a
-   sample says nothing of windows with digits. */
+/* Return how often a window occurs in the sample. Windows with digits count as frequent: times and
+   process ids differ from line to line, so a sample says nothing about them. */
 static uint32_t times_of(const uint32_t *times, const uint8_t *bytes)
 {
     for (int i = 0; i < WINDOW; i++)
@@ -125,7 +126,8 @@ static int add_text(struct texts *t, uint32_t number, uint32_t *times)
                 best = at;
             }
         }
-        times[number_of(window_at(bytes + best)) >> CELLS_BELOW]++; /* another text takes other bytes */
+        /* Count the chosen windows, so that the next text prefers other bytes. */
+        times[number_of(window_at(bytes + best)) >> CELLS_BELOW]++;
         times[number_of(window_at(bytes + best + 1)) >> CELLS_BELOW]++;
         return add_window(t, bytes + best, number, (int32_t)best) &&
                add_window(t, bytes + best + 1, number, (int32_t)best + 1);
@@ -149,8 +151,8 @@ SHOWN void texts_free(struct texts *t)
     free(t);
 }
 
-/* Texts in small letters, one behind the other; NULL when they are none for this, or no memory. Of
-   each those bytes are looked for that are rarest in a sample of what will be searched. */
+/* Return the search for these concatenated lower-case texts; NULL if a text is too short or too long,
+   or if memory is short. The search looks for the bytes of each text that are rarest in a sample. */
 SHOWN struct texts *texts_new(const uint8_t *bytes, const uint32_t *lengths, const uint8_t *kinds,
                               uint32_t count, const uint8_t *sample, size_t size)
 {
@@ -195,7 +197,7 @@ failed:
     return NULL;
 }
 
-/* More than can be found at one place. */
+/* Return an upper bound for the number of texts found at one offset. */
 SHOWN uint32_t texts_deepest(const struct texts *t)
 {
     return t->deepest;
@@ -211,7 +213,7 @@ static uint8_t bit_at(const struct texts *t, const uint8_t *data)
     return cell_at(t, data) & bit_of(number_of(window_at(data)));
 }
 
-/* The next place whose bit is set; the end when there is none. Nearly always four cells are empty. */
+/* Return the next offset whose bit is set, else the end. Nearly always four cells are empty. */
 static size_t next_place(const struct texts *t, const uint8_t *data, size_t at, size_t end)
 {
     for (; at + 8 + WINDOW <= end; at += 8) {
@@ -224,7 +226,7 @@ static size_t next_place(const struct texts *t, const uint8_t *data, size_t at, 
     for (; at + WINDOW <= end; at += 2)
         if (bit_at(t, data + at))
             return at;
-    return at < end ? at : end; /* the last bytes are always looked at */
+    return at < end ? at : end; /* the last bytes are always examined */
 }
 
 static uint32_t last_window(const uint8_t *data, size_t at, size_t end)
@@ -251,7 +253,7 @@ static int is_text(const struct texts *t, const struct window *w, const uint8_t 
     return 1;
 }
 
-/* Calls `body` for each text of which a window is at a place. */
+/* Run the last argument for each text with a window at an offset. */
 #define FOR_TEXTS_AT(t, data, at, end, w, ...)                                                     \
     do {                                                                                           \
         uint32_t bytes_ = last_window(data, at, end);                                              \
@@ -263,7 +265,7 @@ static int is_text(const struct texts *t, const struct window *w, const uint8_t 
         }                                                                                          \
     } while (0)
 
-/* Whether one of the texts is there. */
+/* Return whether one of the texts occurs. */
 SHOWN int texts_any(const struct texts *t, const uint8_t *data, size_t end)
 {
     for (size_t at = 0; (at = next_place(t, data, at, end)) < end; at += 2)
@@ -271,7 +273,8 @@ SHOWN int texts_any(const struct texts *t, const uint8_t *data, size_t end)
     return 0;
 }
 
-/* The same of a line with other bytes behind it: they are read, so that no rest is looked at alone. */
+/* Return whether one of the texts occurs in a line. The bytes after the line are readable, so the end
+   of the line needs no special case. */
 static int any_in_line(const struct texts *t, const uint8_t *line, size_t length, size_t behind)
 {
     if (behind < 8 + WINDOW)
@@ -294,7 +297,7 @@ enum { START, STOP, LINES, BODY, NUMBER, PROCESS, STYLE, ALONE, COLUMNS };
 
 SHOWN size_t texts_newlines(const uint8_t *data, size_t end);
 
-/* Whether a text stands by itself where it was found. */
+/* Return whether a BOUND text has its word boundaries. */
 static int is_bound(const struct text *text, const uint8_t *data, size_t start, size_t end)
 {
     size_t stop = start + text->length;
@@ -303,25 +306,24 @@ static int is_bound(const struct text *text, const uint8_t *data, size_t start, 
     return !is_digit(text->bytes[text->length - 1]) || stop >= end || !is_digit(data[stop]);
 }
 
-/* The fixed texts of messages between their holes, in small letters and in order; those of a choice
-   with a NUL between them. What belongs to number i of a list stands from the i-th place of the other
-   one to the next. */
+/* The fixed texts of messages, in lower case and in order; alternatives are separated by NUL bytes.
+   The entries for index i of one list are those from x[i] to x[i + 1] of the next list. */
 struct messages {
-    const uint32_t *of_anchor; /* places in `messages` */
+    const uint32_t *of_anchor; /* indexes of `messages` */
     const uint32_t *messages;
-    const uint32_t *of_message; /* places in `ends` */
-    const uint32_t *ends;       /* of the texts in `bytes`; the first one begins at 0 */
+    const uint32_t *of_message; /* indexes of `ends` */
+    const uint32_t *ends;       /* ends of the texts in `bytes`; the first text begins at 0 */
     const uint8_t *bytes;
 };
 
-/* What was found in the line at hand. */
+/* Texts found in the current line. */
 struct found {
     uint32_t kinds;
-    uint32_t count; /* of anchors; more than ANCHORS when there are too many */
+    uint32_t count; /* number of anchors; only the first ANCHORS are stored */
     uint32_t anchors[ANCHORS];
 };
 
-/* Notes what texts are at a place. */
+/* Record the texts at an offset. */
 static void find_at(const struct texts *t, const uint8_t *data, size_t at, size_t end,
                     struct found *found)
 {
@@ -340,7 +342,7 @@ static void find_at(const struct texts *t, const uint8_t *data, size_t at, size_
     });
 }
 
-/* Where the first of several texts ends that stands in a line; NULL where none does. */
+/* Return the earliest end of one of several texts in a line; NULL if none occurs. */
 static const uint8_t *first_of(const uint8_t *texts, const uint8_t *end, const uint8_t *line,
                                size_t length)
 {
@@ -366,8 +368,8 @@ static int holds_message(const struct messages *m, uint32_t message, const uint8
     return at != NULL;
 }
 
-/* Whether a line may hold a whole message, by the anchors in it. What would have to be taken out of it
-   first is not told apart here. */
+/* Return whether a line may contain a whole message that has one of the anchors found. A line with
+   colours or NUL bytes, which Python removes first, always may. */
 static int may_match(const struct texts *t, const struct messages *m, const struct found *found,
                      const uint8_t *line, size_t length)
 {
@@ -386,8 +388,8 @@ static int may_match(const struct texts *t, const struct messages *m, const stru
     return 0;
 }
 
-/* Whether a text may be cut by the ends of lines: its beginning stands before one, and the rest in what
-   follows, whole or cut again. A blank may be lost there. */
+/* Return whether line ends may split a text: its start stands before a line end, and the rest follows,
+   whole or split again. Blanks at the line end may be missing. */
 static int is_cut(const uint8_t *text, size_t size, const uint8_t *low, size_t length)
 {
     const uint8_t *newline = low, *end = low + length;
@@ -412,7 +414,7 @@ static int is_cut(const uint8_t *text, size_t size, const uint8_t *low, size_t l
     return 0;
 }
 
-/* Whether one of several texts is in some lines, whole or cut. */
+/* Return whether one of several texts occurs in some lines, whole or split. */
 static int one_may_span(const uint8_t *texts, const uint8_t *end, const uint8_t *low, size_t length)
 {
     while (texts < end) {
@@ -434,8 +436,9 @@ static int message_may_span(const struct messages *m, uint32_t message, const ui
     return 1;
 }
 
-/* Whether a message may be split over a line and those around it, by the anchors in it: each text is in
-   the line before, the line or the next ones. Where these are not at hand whole, it is not known. */
+/* Return whether a line and its neighbours may contain a message that has one of the anchors found:
+   each text of the message is in the line before, in the line or in the next lines. If the buffer
+   does not contain all of these lines, they may. */
 static int may_span(const struct texts *t, const struct messages *m, const struct found *found,
                     const uint8_t *data, size_t start, size_t stop, size_t end)
 {
@@ -466,7 +469,8 @@ static int may_span(const struct texts *t, const struct messages *m, const struc
     return 0;
 }
 
-/* Whether a line may go on in another of the same head: loggers repeat it when they split messages. */
+/* Return whether two lines have the same process and thread: loggers that split a message repeat its
+   head. */
 static int is_same(const uint8_t *line, const struct head *head, const uint8_t *other,
                    const struct head *others)
 {
@@ -477,8 +481,8 @@ static int is_same(const uint8_t *line, const struct head *head, const uint8_t *
            !memcmp(line + head->stamp, other + others->stamp, length);
 }
 
-/* Whether a line is a message of its own: it and the next one have a head, and neither that one nor
-   the one before is of the same thread. Where the next one is not at hand whole, it is not known. */
+/* Return whether a line is certainly a whole message: it and the next line have a head, and neither
+   the next line nor the line before is from the same thread. */
 static int is_alone(const uint8_t *data, size_t start, size_t stop, size_t end,
                     const struct head *head)
 {
@@ -495,15 +499,15 @@ static int is_alone(const uint8_t *data, size_t start, size_t stop, size_t end,
     return !is_same(data + start, head, last, &other);
 }
 
-/* What is looked for in lines. */
+/* The texts to search for in lines. */
 struct looked {
-    const struct texts *first;   /* anchors of known messages, and words of failure */
-    const struct texts *ours;    /* a failure counts beside one of these */
-    const struct texts *relayed; /* and in a calm line beside one of these */
+    const struct texts *first;   /* anchors of known messages, and failure words */
+    const struct texts *ours;    /* QNN words: a failure word counts only in a line with one of them */
+    const struct texts *relayed; /* marks that a calm line needs as well */
     struct messages messages;
 };
 
-/* Whether the words of failure in a line count. */
+/* Return whether the failure words in a line count. */
 static int is_failure(const struct looked *l, const uint8_t *line, size_t length, size_t behind,
                       const struct head *head)
 {
@@ -511,11 +515,11 @@ static int is_failure(const struct looked *l, const uint8_t *line, size_t length
            (!is_calm(line, length, head) || any_in_line(l->relayed, line, length, behind));
 }
 
-/* Lines that may hold a known message or a piece of one, or that tell of a failure in other words, but
-   for dull ones; each once. Of each: where it starts and stops, how many lines end before it, where
-   its message begins, the number that such a message is told with, the process, the style of its
-   head, and whether it is a message of its own. A line starts at `from`. Stops when `most` are told; then `from` is where to go on, and
-   `lines` how many end before. */
+/* Report lines that may contain a known message or a piece of one, or a failure in other words, each
+   once. Lines that `m` knows as irrelevant are skipped. The columns of a report are: start and end of
+   the line, number of line ends before it, start of its message, number of a stored message, process,
+   style of the head, and whether the line is certainly a whole message. `from` must be the start of a
+   line. After `most` reports, `from` is where to continue, and `lines` counts the line ends before it. */
 SHOWN size_t texts_lines(const struct looked *l, struct memory *m, const uint8_t *data, size_t end,
                          size_t *from, size_t *lines, uint32_t *told, size_t most)
 {
@@ -575,8 +579,9 @@ SHOWN size_t texts_lines(const struct looked *l, struct memory *m, const uint8_t
     return count;
 }
 
-/* Ends and numbers of the texts. `last` has a zero for each text at first, and is kept between calls
-   that go on: a text that a line holds again fewer than `apart` bytes on is left out. Stops when `most` might not do for what is at the next place. */
+/* Report the end and the number of each text found. `last` starts with a zero for each text, and calls
+   that continue a search pass it again. If a text occurs again in a line within `apart` bytes, the
+   repeat is dropped. The function returns when the next offset might need more than `most` reports. */
 SHOWN size_t texts_hits(const struct texts *t, const uint8_t *data, size_t end, size_t *from,
                         uint32_t *last, uint32_t *told, size_t most, size_t apart)
 {
@@ -601,7 +606,7 @@ SHOWN size_t texts_hits(const struct texts *t, const uint8_t *data, size_t end, 
     return count;
 }
 
-/* How many lines end in a piece. */
+/* Return the number of line ends. */
 SHOWN size_t texts_newlines(const uint8_t *data, size_t end)
 {
     size_t count = 0;

@@ -10,8 +10,8 @@ import pytest
 from qnnmem.doctor.diagnose import diagnose
 from qnnmem.doctor.kb.knowledge import Knowledge, built_in
 from qnnmem.doctor.logs import shapes
-from qnnmem.doctor.logs.kept_engines import KeptEngines, kept_engines
 from qnnmem.doctor.logs.search import SearchEngine
+from qnnmem.doctor.logs.shapes import KeptShapes, kept_shapes
 from qnnmem.doctor.logs.source import find_streams
 
 LOG = "graph requires estimated allocation of 4194304 KB, limit is 3670016 KB\n"
@@ -45,12 +45,12 @@ def test_shapes_are_made_once_for_several_logs(
 def test_threads_and_bases_have_their_own() -> None:
     """Each thread and each base has its own engines."""
     one, other = Knowledge(built_in().packed), Knowledge(built_in().packed)
-    kept = kept_engines(one)
-    assert kept_engines(one) is kept
-    elsewhere: list[KeptEngines] = []
-    thread = Thread(target=lambda: elsewhere.append(kept_engines(one)))
+    kept = kept_shapes(one)
+    assert kept_shapes(one) is kept
+    elsewhere: list[KeptShapes] = []
+    thread = Thread(target=lambda: elsewhere.append(kept_shapes(one)))
     thread.start()
     thread.join()
     assert elsewhere[0] is not kept
-    assert kept_engines(other).knowledge is other
-    assert kept.engines("plain") is kept.engines("plain") is not kept.engines(None)
+    assert kept_shapes(other).knowledge is other
+    assert kept.of(0, "plain") is kept.of(0, "plain") is not kept.of(0)
