@@ -84,7 +84,7 @@ def test_objects_of_a_store_are_counted(
     """The limit on files applies to objects of a remote store."""
     names = [f"s3://bucket/{letter}.log" for letter in "abcd"[:count]]
     monkeypatch.setattr(source, "_MAX_FILES", 3)
-    monkeypatch.setattr(source, "list_urls", lambda _name: names)
+    monkeypatch.setattr("qnnmem.doctor.logs.remote.list_urls", lambda _name: names)
     if right:
         assert len(find_streams(["s3://bucket/"])) == 3
     else:

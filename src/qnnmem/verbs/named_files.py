@@ -10,15 +10,16 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, NamedTuple, TypeVar
+from typing import IO, TYPE_CHECKING, NamedTuple, TypeVar
 
 from qnnmem.bounded_file import MISSING
 from qnnmem.errors import LoadError, QnnMemError, Setting, UsageError
-from qnnmem.flags import flag
 from qnnmem.loader.file_kind import CARRIERS, IN_FOLDERS, bundle_config, is_kind, kinds_for
-from qnnmem.results.files import RefusedFile
 from qnnmem.text import counted, lazy_pattern, plain_or_quoted, quote
 from qnnmem.units import format_size
+
+if TYPE_CHECKING:
+    from qnnmem.results.files import RefusedFile
 
 _T = TypeVar("_T")
 
@@ -149,6 +150,10 @@ def opened(word: str, limit: int, suffix: str = "") -> Iterator[Path]:
 
 def refused(file: str, exc: QnnMemError, exit_code: int = 2) -> RefusedFile:
     """Return the table row of a failed file: the error in one sentence."""
+    # The doctor reads a short log with few imports.
+    from qnnmem.flags import flag
+    from qnnmem.results.files import RefusedFile
+
     sentence = exc.sentence(flag)
     named = sentence if str(Path(file)) in sentence else f"{file}: {sentence}"
     return RefusedFile(file, named, exit_code)
