@@ -1,4 +1,4 @@
-"""Chains: the manifest, what can be freed when, the peak, and running the parts."""
+"""Chains: the manifest, the tensors to free after each part, the peak, and running the parts."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from qnnmem.results.schema import load_schema
 
 
 def ladder(path: Path) -> Path:
-    """Write three products in a row with 64, 16 and 64 numbers, and a way around them."""
+    """Write three products of 64, 16 and 64 numbers in sequence, with a residual connection."""
     random = numpy.random.default_rng(1)
     sizes = ((64, 16), (16, 16), (16, 64))
     weights = [
@@ -58,7 +58,7 @@ def ladder(path: Path) -> Path:
 
 @pytest.fixture
 def found(tmp_path: Path) -> Partition:
-    """Give the ladder in three parts, one product each."""
+    """Return the ladder in three parts with one product each."""
     cut = partition(
         read_sequence(ladder(tmp_path / "model.onnx")), PlannedParts({"constants": 4096})
     )
@@ -69,19 +69,19 @@ def found(tmp_path: Path) -> Partition:
 
 @pytest.fixture
 def chain(found: Partition, tmp_path: Path) -> Chain:
-    """Give the chain that was written."""
+    """Write the chain and return it."""
     return write_chain(found, tmp_path / "parts")
 
 
 def test_a_manifest_obeys_its_schema(chain: Chain, tmp_path: Path) -> None:
-    """What is written is JSON of the schema, and reads back as what it was."""
+    """The manifest satisfies its JSON schema and reads back equal."""
     text = (tmp_path / "parts" / MANIFEST).read_text("utf-8")
     jsonschema.Draft202012Validator(load_schema(SCHEMA)).validate(json.loads(text))
     assert read_chain(tmp_path / "parts") == chain
 
 
 def test_a_manifest_says_what_crosses(chain: Chain) -> None:
-    """Tensors between parts have a type, a shape, bytes, a maker, readers and an end."""
+    """Each tensor between parts states type, shape, bytes, producer, role and where it is freed."""
     tensors = {tensor.name: tensor for tensor in chain.tensors}
     assert chain.inputs == ("x",)
     assert chain.outputs == ("y", "b")
@@ -102,7 +102,7 @@ def test_a_manifest_says_what_crosses(chain: Chain) -> None:
 
 
 def test_nothing_is_freed_before_its_last_reader(chain: Chain) -> None:
-    """Every part finds its inputs among what was made and not freed."""
+    """No part frees a tensor before its last reader."""
     there = set(chain.inputs)
     for part in chain.parts:
         assert there.issuperset(part.inputs)
@@ -111,7 +111,7 @@ def test_nothing_is_freed_before_its_last_reader(chain: Chain) -> None:
 
 
 def test_the_peak_is_that_of_parts_in_turn_or_all_resident(chain: Chain) -> None:
-    """In turn only the largest part counts; resident, all weights do."""
+    """In turn, the peak counts only the largest part; resident, the peak counts all weights."""
     weights = [part.weights_bytes for part in chain.parts]
     assert sum(weights) == 4096 + 1024 + 4096
     peak = chain.peak
@@ -123,7 +123,7 @@ def test_the_peak_is_that_of_parts_in_turn_or_all_resident(chain: Chain) -> None
 def test_a_chain_computes_what_the_whole_does(
     found: Partition, chain: Chain, tmp_path: Path
 ) -> None:
-    """Every output of the chain is that of the file, bit for bit."""
+    """The chain computes each output of the whole model bit for bit."""
     assert prove_partition(found).identical
     x = numpy.random.default_rng(7).normal(size=(1, 64)).astype("float32")
     given = run_chain(tmp_path / "parts", {"x": x})
@@ -135,7 +135,7 @@ def test_a_chain_computes_what_the_whole_does(
 
 
 def test_a_wrong_part_is_noticed(found: Partition) -> None:
-    """The proof fails when one number of one part is another."""
+    """The proof fails if one number of one part is changed."""
     from qnnmem.fix.proof.prove import prove
 
     parts = [onnx.load_from_string(blob) for blob in found.models()]
@@ -159,7 +159,7 @@ def test_a_wrong_part_is_noticed(found: Partition) -> None:
 def test_wrong_inputs_are_refused(
     inputs: dict[str, Any], words: str, chain: Chain, tmp_path: Path
 ) -> None:
-    """One sentence says what is wrong."""
+    """A missing input and a wrong shape or type are refused with one sentence."""
     assert chain.parts
     with pytest.raises(UsageError, match=words):
         run_chain(tmp_path / "parts", inputs)
@@ -185,7 +185,7 @@ def test_wrong_inputs_are_refused(
 def test_a_damaged_manifest_is_refused(
     change: dict[str, Any], chain: Chain, tmp_path: Path
 ) -> None:
-    """Whatever is wrong with it, the error is one sentence about the file."""
+    """A damaged manifest raises a LoadError that names the file."""
     assert chain.parts
     path = tmp_path / "parts" / MANIFEST
     path.write_text(json.dumps({**json.loads(path.read_text("utf-8")), **change}))
@@ -195,7 +195,7 @@ def test_a_damaged_manifest_is_refused(
 
 @pytest.mark.parametrize("text", ["[]", "null", "{", "[" * 10_000, '{"schema": []}', "\x00"])
 def test_a_file_that_is_no_manifest_is_refused(text: str, tmp_path: Path) -> None:
-    """Any bytes at all give a LoadError."""
+    """A file with other content raises a LoadError that says that it is not a manifest."""
     (tmp_path / MANIFEST).write_text(text)
     with pytest.raises(LoadError, match=r"is not a qnnmem\.chain/1 manifest"):
         read_chain(tmp_path)
@@ -203,7 +203,7 @@ def test_a_file_that_is_no_manifest_is_refused(text: str, tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("name", ["../part1.onnx", "/etc/passwd", "a/b.onnx", ".."])
 def test_parts_lie_beside_their_manifest(name: str, chain: Chain, tmp_path: Path) -> None:
-    """A manifest cannot name files elsewhere."""
+    """A manifest cannot name files outside its folder."""
     assert chain.parts
     path = tmp_path / "parts" / MANIFEST
     values = json.loads(path.read_text("utf-8"))
@@ -214,7 +214,7 @@ def test_parts_lie_beside_their_manifest(name: str, chain: Chain, tmp_path: Path
 
 
 def test_another_file_in_the_place_of_a_part_is_refused(chain: Chain, tmp_path: Path) -> None:
-    """Parts of two cuts do not mix."""
+    """A part file whose content differs from the manifest is refused."""
     folder = tmp_path / "parts"
     (folder / chain.parts[0].file).write_bytes((folder / chain.parts[1].file).read_bytes())
     with pytest.raises(LoadError, match="not the file that the manifest describes"):
@@ -224,7 +224,7 @@ def test_another_file_in_the_place_of_a_part_is_refused(chain: Chain, tmp_path: 
 def test_files_that_are_there_are_not_replaced(
     found: Partition, chain: Chain, tmp_path: Path
 ) -> None:
-    """A second chain in the same folder is refused as a whole, unless it is wanted."""
+    """A chain does not replace existing files without `force`."""
     folder = tmp_path / "parts"
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
     with pytest.raises(OutputError, match="already exists"):

@@ -1,4 +1,4 @@
-"""Parts are judged together: every number against a naive simulation of the whole run."""
+"""The needs of all parts together match a naive simulation of the whole run."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from qnnmem.fix.parts.parts_remedy import parts_at
 from qnnmem.planner import PoolOptions
 
 ROOT = Path(__file__).parents[2]
-_SHAPES = 4096  # bytes of constants that only say shapes, which the planner does not store
+_SHAPES = 4096  # bytes of constants that only state shapes, which the planner does not store
 
 
 def random_net(seed: int, path: Path) -> Path:
-    """Write a net of products, sums and activations; weights, inputs and results are shared."""
+    """Write a random net of products, sums and activations with shared weights and tensors."""
     random = Random(seed)  # noqa: S311  a seed is wanted
     values = numpy.random.default_rng(seed)
     width = random.choice((16, 40, 64))
@@ -35,7 +35,7 @@ def random_net(seed: int, path: Path) -> Path:
     known, nodes = list(inputs), []
     for at in range(random.randint(5, 14)):
         kind = random.choice(("MatMul", "Add", "Relu", "Tanh", "Reshape"))
-        # The last tensor is read mostly, so that the net is deep.
+        # Most ops read the last tensor, so the net is deep.
         first = known[-1] if random.random() < 0.7 else random.choice(known)
         other = {"MatMul": [random.choice(weights)], "Add": [random.choice(known)]}.get(kind, [])
         other = ["shape"] if kind == "Reshape" else other
@@ -63,7 +63,7 @@ def random_net(seed: int, path: Path) -> Path:
 @pytest.mark.parametrize("io", ["inside", "outside"])
 @pytest.mark.parametrize("seed", range(30))
 def test_a_chain_needs_what_a_simulated_run_needs(seed: int, io: str, tmp_path: Path) -> None:
-    """Scratch, held tensors, repeated weights and the total agree in both arrangements."""
+    """Scratch, held tensors, repeated weights and the total match a simulated run."""
     sequence = read_sequence(random_net(seed, tmp_path / "net.onnx"))
     random = Random(seed)  # noqa: S311  a seed is wanted
     if len(sequence) < 3:
@@ -80,9 +80,9 @@ def test_a_chain_needs_what_a_simulated_run_needs(seed: int, io: str, tmp_path: 
         resident = way.arrangement is Arrangement.RESIDENT
         naive = simulate(whole, models, inside=io == "inside", resident=resident)
         assert way.pools["io"] == naive.io
-        shapes = 16 * len(models)  # of Reshape, which the planner does not store
+        shapes = 16 * len(models)  # shape constants of Reshape, which the planner does not store
         assert naive.constants - shapes <= way.pools["constants"] <= naive.constants
-        # What packing costs over the bytes that are alive.
+        # The plan may exceed the live bytes because of packing.
         gap = sum(plan.scratch_bytes - (plan.peak.size if plan.peak else 0) for plan in plans)
         assert naive.scratch <= way.pools["scratch"] <= naive.scratch + gap
         assert naive.total - shapes <= way.total <= naive.total + gap
@@ -90,7 +90,7 @@ def test_a_chain_needs_what_a_simulated_run_needs(seed: int, io: str, tmp_path: 
 
 
 def part(**loaded: int) -> PartNeed:
-    """Make a need of HTP: 8 of VTCM while it runs."""
+    """Return an HTP need with 8 bytes of VTCM while the part runs."""
     spill = loaded.get("spill-fill", 0)
     return PartNeed(
         {**loaded, "total": loaded["ram"]},
@@ -103,7 +103,7 @@ def part(**loaded: int) -> PartNeed:
 
 
 def arrangements(tmp_path: Path) -> tuple[Deployment, ...]:
-    """Two parts of 20 and 30 bytes, 4 and 6 of them spill/fill."""
+    """Return the arrangements of two parts of 20 and 30 bytes with 4 and 6 bytes of spill/fill."""
     sequence = read_sequence(random_net(0, tmp_path / "net.onnx"))
     parts = parts_at(sequence, [0, 2, len(sequence)]).parts
     first = part(ram=20, weights=3, **{"spill-fill": 4})
@@ -112,7 +112,7 @@ def arrangements(tmp_path: Path) -> tuple[Deployment, ...]:
 
 
 def test_vtcm_counts_once_and_spill_fill_is_shared_or_not(tmp_path: Path) -> None:
-    """Resident: all parts and one VTCM; sharing: the larger buffer; in turn: the larger part."""
+    """Resident adds all parts and one VTCM, sharing one spill buffer, in turn the larger part."""
     resident, shared, in_turn = arrangements(tmp_path)
     assert resident.pools == {"ram": 58, "weights": 8, "spill-fill": 10, "total": 58}
     assert shared.pools == {"ram": 54, "weights": 8, "spill-fill": 6, "total": 54}
@@ -134,14 +134,14 @@ def test_vtcm_counts_once_and_spill_fill_is_shared_or_not(tmp_path: Path) -> Non
 def test_the_arrangement_that_meets_the_limits_is_chosen(
     limits: dict[str, int], arrangement: Arrangement, tmp_path: Path
 ) -> None:
-    """Resident is preferred; a budget is met by all parts, not by the neediest."""
+    """The first arrangement that meets the limits is chosen, with resident preferred."""
     found = chosen(arrangements(tmp_path), limits)
     assert found.arrangement is arrangement
     assert not found.over(limits)
 
 
 def test_a_pool_that_is_not_known_is_over_its_limit(tmp_path: Path) -> None:
-    """What nobody measured meets no budget."""
+    """A pool without a known need exceeds any limit."""
     assert arrangements(tmp_path)[0].over({"io": 10})
 
 
@@ -170,7 +170,7 @@ def test_a_pool_that_is_not_known_is_over_its_limit(tmp_path: Path) -> None:
 def test_every_fit_of_a_real_model_holds_in_a_simulated_run(
     name: str, words: str, fits: bool | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What a fix writes is run step by step, and never needs more than it says."""
+    """On a real model, the total that `fix` claims is enough for a simulated run."""
     model = ROOT / ".cache" / "models" / f"{name}.onnx"
     if not model.exists():
         pytest.skip(f"model {name} is not there")
@@ -199,13 +199,13 @@ def test_every_fit_of_a_real_model_holds_in_a_simulated_run(
     for pool, text in limits.items():
         limit = int(text[:-1]) * units[text[-1]] if text[-1] in units else int(text)
         assert found["pools"][pool] <= limit
-    if name == "silero_ov16k":  # the text of others says it in the same way
+    if name == "silero_ov16k":  # the text of the other models has the same form
         text = run("fix", model, *words.split(), "-o", "again").stdout
         assert f"{found['total_bytes']:,} bytes in total" in text.splitlines()[0]
 
 
 def _planned(part: Path, words: str, inplace: bool) -> int:
-    """Plan one part as its user would."""
+    """Return the scratch of one part from the command `plan`."""
     options = ["--io", "outside"] if "outside" in words else []
     options += ["--inplace"] * inplace
     size: int = json.loads(run("plan", part, *options, "--json").stdout)["scratch_bytes"]

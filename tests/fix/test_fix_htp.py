@@ -1,4 +1,4 @@
-"""`qnnmem fix --backend htp`: with a worker that is told what to answer, and with the library."""
+"""`qnnmem fix --backend htp` with a scripted worker and with the real library."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ needs_library = pytest.mark.skipif(
 
 
 def layers(count: int = 6) -> onnx.ModelProto:
-    """Products with 128 KiB of 16-bit weights each."""
+    """Return products with 128 KiB of 16-bit weights each."""
     random = numpy.random.default_rng(0)
     weights = [
         numpy_helper.from_array(random.normal(size=(256, 256)).astype("float32") / 16, f"w{n}")
@@ -66,11 +66,11 @@ def layers(count: int = 6) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
-# --- Told answers --------------------------------------------------------------------------------
+# --- Scripted answers ----------------------------------------------------------------------------
 
 
 class Told:
-    """A library that takes models with at most so many products."""
+    """A scripted library that accepts models up to a number of products."""
 
     def __init__(self, most: int) -> None:
         self.most, self.compiles = most, 0
@@ -95,19 +95,19 @@ class Told:
 
 @pytest.fixture
 def case(tmp_path: Path) -> FixCase:
-    """Six products, for HTP."""
+    """Return a case of six products for HTP."""
     path = tmp_path / "layers.onnx"
     onnx.save(layers(), path)
     return FixCase(path, read_shaped(path), CompileOptions())
 
 
 def target(told: Told, folder: Path, **more: Any) -> LibraryTrials:
-    """A library that is told its answers."""
+    """Return trials with a scripted library."""
     return LibraryTrials(SM8650, cast("Worker", told.worker), folder, **more)
 
 
 def test_a_search_goes_on_where_another_was_killed(case: FixCase, tmp_path: Path) -> None:
-    """What was compiled once is known; only the binaries of the result are made again."""
+    """A second search reuses cached trials and compiles only the binaries of the result."""
     memory = ResultCache(tmp_path / "kept", "fix")
     first, again = Told(3), Told(3)
     for told, name in ((first, "one"), (again, "two")):
@@ -119,7 +119,7 @@ def test_a_search_goes_on_where_another_was_killed(case: FixCase, tmp_path: Path
 
 
 def test_what_was_kept_and_damaged_is_asked_again(case: FixCase, tmp_path: Path) -> None:
-    """A kept answer comes back as it was; one with something wrong in it counts as none."""
+    """A cached trial reads back equal; a damaged one or one for another SoC counts as missing."""
     told = Told(3)
     trials = LibraryTrials(SM8650, cast("Worker", told.worker), tmp_path)
     source = HtpSource(layers(2).SerializeToString())
@@ -133,7 +133,7 @@ def test_what_was_kept_and_damaged_is_asked_again(case: FixCase, tmp_path: Path)
 
 
 def test_a_model_whose_ops_are_not_taken_is_not_cut(case: FixCase, tmp_path: Path) -> None:
-    """That is no matter of size: the answer is that it cannot be told."""
+    """A model with unsupported ops is not partitioned, and the exit code is 3."""
 
     def answer(*_all: object) -> RequestOutcome:
         return refused("Unsupported nodes in QNN EP: { name: layer0, type: MatMul }", code=None)
@@ -145,7 +145,7 @@ def test_a_model_whose_ops_are_not_taken_is_not_cut(case: FixCase, tmp_path: Pat
 
 
 def test_no_parts_where_one_file_is_kept_or_time_is_up(case: FixCase, tmp_path: Path) -> None:
-    """Nothing is compiled beyond the model as it is."""
+    """With --keep one-file or without time left, only the unchanged model is compiled."""
     for number, own in enumerate(
         (replace(case, keep=frozenset(["one-file"])), replace(case, ends_at=monotonic()))
     ):
@@ -157,7 +157,7 @@ def test_no_parts_where_one_file_is_kept_or_time_is_up(case: FixCase, tmp_path: 
 
 
 def test_a_recipe_for_other_contexts_is_refused(case: FixCase, tmp_path: Path) -> None:
-    """Contexts that it loads must be there, and the model among them."""
+    """A recipe that loads unknown contexts is refused."""
     for names in (["other.bin", "model"], ["other.bin"]):
         step = {"remedy": "placement", "rounds": [names]}
 
@@ -169,7 +169,7 @@ def test_a_recipe_for_other_contexts_is_refused(case: FixCase, tmp_path: Path) -
 
 
 def test_sizes_of_vtcm_halve() -> None:
-    """Down to one MiB."""
+    """The candidate VTCM sizes halve down to 1 MiB."""
     assert list(htp_settings._halves(8)) == [4, 2, 1]
 
 
@@ -178,7 +178,7 @@ def test_sizes_of_vtcm_halve() -> None:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Models, and what all tests of this module compiled."""
+    """Return the folder of the models and of the compiled results."""
     made = tmp_path_factory.mktemp("fixed")
     onnx.save(layers(), made / "layers.onnx")
     (made / "sliced.onnx").write_bytes(models.sliced_inputs(4, 2))
@@ -188,16 +188,16 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Work in that folder, with a cache of its own."""
+    """Change to the folder and use a separate cache."""
     monkeypatch.chdir(folder)
     monkeypatch.setenv("XDG_CACHE_HOME", str(folder / "cache"))
-    # What the loader said of a written binary is kept, as it is for a user.
+    # Loader estimates are cached, as they are for a user.
     monkeypatch.setattr("qnnmem.htp.measure.cache_folder", lambda: folder / "cache")
     return folder
 
 
 def commands(done: Result) -> list[list[str]]:
-    """What the output says to do next, as words for `run`."""
+    """Return the command words of each `next:` line."""
     lines = [line for line in done.stdout.splitlines() if line.startswith("next: ")]
     return [shlex.split(line.partition(" qnnmem ")[2]) for line in lines]
 
@@ -205,7 +205,7 @@ def commands(done: Result) -> list[list[str]]:
 @pytest.mark.htp
 @needs_library
 def test_a_graph_over_the_compile_limit_becomes_parts(here: Path) -> None:
-    """The parts compile and load, compute the same, and their chain runs."""
+    """Parts of a graph over the compile limit compile, load and compute the same results."""
     done = run("fix", "sliced.onnx", *HTP, "--budget", "compile=5M", "-o", "sliced")
     assert exit_code(done) == 0
     first = done.stdout.splitlines()[0]
@@ -224,7 +224,7 @@ def test_a_graph_over_the_compile_limit_becomes_parts(here: Path) -> None:
 @pytest.mark.htp
 @needs_library
 def test_a_recipe_cuts_again(here: Path) -> None:
-    """The same parts without a search; another model is refused."""
+    """A recipe makes the same parts without a search; another model is refused."""
     words = ("fix", "layers.onnx", *HTP, "--budget", "weights=450000")
     assert exit_code(run(*words, "-o", "cut")) == 0
     recipe = json.loads(Path("cut/layers.recipe.json").read_text("utf-8"))
@@ -241,7 +241,7 @@ def test_a_recipe_cuts_again(here: Path) -> None:
 
 
 def measured(folder: Path) -> list[dict[str, int]]:
-    """What the bill of each written binary says, by part and in all."""
+    """Return the parts and the total from the bill of each written binary."""
     found = []
     for path in sorted(folder.glob("part*.bin")):
         bill = json.loads(run("footprint", path, "--soc", "SM8650", "--json").stdout)
@@ -259,7 +259,7 @@ def measured(folder: Path) -> list[dict[str, int]]:
 def test_a_chain_meets_a_budget_with_all_its_parts(
     budget: str, arrangement: str, here: Path
 ) -> None:
-    """Sums over the binaries that were written, by hand: one VTCM, every weight as often stored."""
+    """A chain meets a budget with all its parts: one VTCM, and each stored weight counts."""
     folder = Path("chain", budget)
     words = ("fix", "layers.onnx", *HTP, "--budget", budget, "--keep", "settings")
     done = run(*words, "-o", folder, "--json")
@@ -270,7 +270,7 @@ def test_a_chain_meets_a_budget_with_all_its_parts(
     assert found["arrangement"] == arrangement
     rest = [part["all"] - part["VTCM"] for part in parts]
     vtcm = max(part["VTCM"] for part in parts)
-    if arrangement == "in-turn":  # layers follow each other: nothing waits for a later one
+    if arrangement == "in-turn":  # no tensor waits for a later layer
         assert found["total_bytes"] == max(rest) + vtcm
         assert found["pools"]["weights"] == max(part["weights"] for part in parts)
         assert found["load_bytes_per_inference"] > sum(part["weights"] for part in parts)
@@ -287,7 +287,7 @@ def test_a_chain_meets_a_budget_with_all_its_parts(
 @pytest.mark.htp
 @needs_library
 def test_parts_that_are_over_a_budget_together_are_no_fix(here: Path) -> None:
-    """Each part is within it; all resident are not, and io cannot be loaded in turn for less."""
+    """Parts that each meet a budget but exceed it together are not a fix."""
     words = ("fix", "layers.onnx", *HTP, "--keep", "settings", "-o", "together")
     plain = json.loads(run(*words, "--budget", "weights=450000", "--json", "--force").stdout)
     done = run(*words, "--budget", f"io={plain['deployment']['pools']['io'] - 1}", "--force")
@@ -297,7 +297,7 @@ def test_parts_that_are_over_a_budget_together_are_no_fix(here: Path) -> None:
 @pytest.mark.htp
 @needs_library
 def test_a_context_over_the_process_domain_gets_less_vtcm(here: Path) -> None:
-    """The largest VTCM that is enough; the command that is told makes the same binary."""
+    """For the process domain, `fix` picks the largest VTCM that fits, and its command works."""
     done = run("fix", "layers.onnx", *HTP, "--budget", "pd=6M", "-o", "domain", "--json")
     told = json.loads(done.stdout)
     jsonschema.Draft202012Validator(load_schema("qnnmem.fix/1")).validate(told)
@@ -312,7 +312,7 @@ def test_a_context_over_the_process_domain_gets_less_vtcm(here: Path) -> None:
 @pytest.mark.htp
 @needs_library
 def test_an_op_over_vtcm_gets_all_that_the_soc_has(here: Path) -> None:
-    """What the library refuses with 2 MiB it compiles with 8; kept settings are an answer no."""
+    """An op over 2 MiB of VTCM compiles with 8 MiB; with --keep settings `fix` exits with 1."""
     words = ("fix", "softmax.onnx", *HTP, "--vtcm-mb", "2")
     done = run(*words, "-o", "softmax")
     assert exit_code(done) == 0
@@ -328,7 +328,7 @@ def test_an_op_over_vtcm_gets_all_that_the_soc_has(here: Path) -> None:
 @pytest.mark.htp
 @needs_library
 def test_a_budget_below_one_op_is_refused_with_the_reason(here: Path) -> None:
-    """Exit code 1, and one sentence that names the op."""
+    """A budget below the need of one op exits with 1, and the obstacle names the op."""
     words = ("--budget", "weights=50000", "-o", "never", "--json")
     done = run("fix", "layers.onnx", *HTP, *words)
     told = json.loads(done.stdout)
@@ -339,7 +339,7 @@ def test_a_budget_below_one_op_is_refused_with_the_reason(here: Path) -> None:
 @pytest.mark.htp
 @needs_library
 def test_contexts_that_stay_loaded_give_way(here: Path) -> None:
-    """Where all do not fit the domains of a process, the fewest are freed in the meantime."""
+    """If not all resident contexts fit, `fix` frees as few of them as possible at a time."""
     assert exit_code(run("fix", "layers.onnx", *HTP, "--budget", "pd=6M", "-o", "small")) == 0
     others = [word for _ in range(4) for word in ("--with", "small/layers.bin")]
     words = ("fix", "layers.onnx", *HTP, "--budget", "pd=11M", *others, *others)
@@ -354,7 +354,7 @@ def test_contexts_that_stay_loaded_give_way(here: Path) -> None:
         assert exit_code(run(*command)) == 0
 
 
-# --- What is refused before anything is compiled -------------------------------------------------
+# --- Refused before any compile ------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -369,7 +369,7 @@ def test_contexts_that_stay_loaded_give_way(here: Path) -> None:
     ],
 )
 def test_wrong_words_are_one_sentence(folder: Path, words: tuple[str, ...], said: str) -> None:
-    """Exit code 2, and no folder is left."""
+    """Wrong options exit with 2 and one sentence, and leave no folder."""
     done = run("fix", folder / "layers.onnx", *words, "-o", folder / "wrong")
     assert exit_code(done) == 2
     assert said in sentence(done)
@@ -379,7 +379,7 @@ def test_wrong_words_are_one_sentence(folder: Path, words: tuple[str, ...], said
 def test_without_the_library_it_says_what_is_needed(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Exit code 3, as the other verbs that compile."""
+    """Without the library `fix` exits with 3, like the other verbs that compile."""
 
     def missing() -> None:
         raise NoCompiler("the HTP library is not here")
@@ -391,7 +391,7 @@ def test_without_the_library_it_says_what_is_needed(
 
 
 def test_budgets_are_held_against_what_was_measured(tmp_path: Path) -> None:
-    """One compile answers every budget."""
+    """One compile answers different budgets."""
     told = Told(6)
     budget = {"weights": Sourced(1, Origin.GIVEN, "test")}
     trials = LibraryTrials(SM8650, cast("Worker", told.worker), tmp_path)
@@ -410,7 +410,7 @@ def test_budgets_are_held_against_what_was_measured(tmp_path: Path) -> None:
 def test_what_changes_results_is_judged_by_the_library(
     here: Path, word: str, pool: str, least: float
 ) -> None:
-    """A smaller batch and fewer bits, each where it is allowed; the compiled binary is written."""
+    """A smaller batch or fewer bits are tried only if allowed; the library compiles the result."""
     values = [
         helper.make_tensor_value_info(name, TensorProto.FLOAT, [4, 32, 16, 16]) for name in "xy"
     ]

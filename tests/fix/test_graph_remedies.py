@@ -1,4 +1,4 @@
-"""Fewer nodes, tensors computed again, other operators: the same results, or it does not count."""
+"""Graph remedies: fused, recomputed or replaced nodes count only if the results are the same."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ g (float[1,64] x) => (float[1,256] y) {
     back = MatMul (high, m)
     y = Add (back, early)
 }"""
-# Padding by a node of its own; the sum at the end is what is to be rounded otherwise.
+# A separate node adds padding; the last op changes its rounding if it is fused.
 PADDED = """<ir_version: 8, opset_import: ["" : 17]>
 g (float[1,4,12,12] x) => (float[1,8,12,12] y) <int64[8] ends = {0,0,1,1,0,0,1,1}> {
     wide = Pad (x, ends)
@@ -51,7 +51,7 @@ NORMAL = "BatchNormalization (made, s, b, m, v)"
 
 
 def parsed(text: str, **constants: tuple[int, ...]) -> onnx.ModelProto:
-    """A model whose constants are random."""
+    """Return a model with random constants."""
     model = onnx.parser.parse_model(text)
     random = numpy.random.default_rng(3)
     for name, shape in constants.items():
@@ -62,26 +62,26 @@ def parsed(text: str, **constants: tuple[int, ...]) -> onnx.ModelProto:
 
 
 def padded(last: str) -> onnx.ModelProto:
-    """A convolution with padding before it and something behind it."""
+    """Return a convolution with padding before it and another op after it."""
     own = dict.fromkeys("sbmv", (8,)) if last == NORMAL else {}
     return parsed(PADDED % last, k=(8, 4, 3, 3), **own)
 
 
 def fixed(model: onnx.ModelProto, *remedies: ModelRemedy, allow: str = "") -> FixResult:
-    """What remedies make of a model, without a budget."""
+    """Return the result of remedies for a model, without a budget."""
     case = FixCase(Path("g.onnx"), shaped(model), PoolOptions(), allow=frozenset(allow.split()))
     return fix_for_lpai(case, remedies=remedies)
 
 
 def again(result: FixResult, *remedies: ModelRemedy) -> onnx.ModelProto:
-    """The model that the recipe of a result gives."""
+    """Return the model that the recipe of a result makes."""
     said = json.loads(encode(recipe_of(result)))
     change = apply_recipe(result.case, said["steps"], Path("r.json"), remedies)
     return self_contained(change.model)
 
 
 def test_random_graphs_stay_what_they_are() -> None:
-    """Fused and replaced graphs are the same but for rounding, ops done again bit for bit."""
+    """Fused and replaced graphs differ by rounding at most; recomputed ops are bit-identical."""
     found = [(seed, *one) for seed in seeds(40) for one in change_and_compare(seed).items()]
     wrong = [
         (seed, name, gaps)
@@ -93,7 +93,7 @@ def test_random_graphs_stay_what_they_are() -> None:
 
 
 def test_padding_goes_into_the_convolution() -> None:
-    """A node that only pads is not there any more, every bit is, and the recipe does it again."""
+    """A Pad node is merged into its convolution without a changed bit, also by the recipe."""
     result = fixed(padded("Relu (made)"), FusionRemedy())
     best = result.best
     assert best.change.steps[0]["level"] == "exact"
@@ -106,7 +106,7 @@ def test_padding_goes_into_the_convolution() -> None:
 
 
 def test_other_last_bits_count_only_where_they_are_allowed() -> None:
-    """A BatchNormalization in the weights rounds otherwise: it is shown, and not taken unasked."""
+    """A merged BatchNormalization rounds differently, so it is taken only with --allow rounding."""
     model = padded(NORMAL)
     refused = fixed(model, FusionRemedy())
     last = refused.tried[-1]
@@ -123,7 +123,7 @@ def test_other_last_bits_count_only_where_they_are_allowed() -> None:
 
 
 def test_a_cheap_tensor_is_computed_again() -> None:
-    """What is kept over the fullest step is made anew at the end, and no bit is another."""
+    """A cheap tensor that is held over the peak is recomputed, and no bit changes."""
     result = fixed(parsed(WIDE, k=(64, 512), m=(512, 256)), RecomputeRemedy())
     best = result.best
     assert best.change.remedy == "recompute"
@@ -131,13 +131,13 @@ def test_a_cheap_tensor_is_computed_again() -> None:
     assert best.proof.identical
     assert best.before.size is not None
     assert best.need.size is not None
-    assert best.need.size == best.before.size - 4 * (256 - 64)  # what it is made of is kept
+    assert best.need.size == best.before.size - 4 * (256 - 64)  # the source of the tensor is kept
     assert best.change.extra_macs == 256  # one for each element
     assert again(result, RecomputeRemedy()) == self_contained(best.change.model)
 
 
 def test_a_recipe_for_another_model_is_refused() -> None:
-    """Ops that are to be done again must be there."""
+    """A recipe whose recomputed ops are missing or too early is refused."""
     case = FixCase(Path("g.onnx"), shaped(padded("Relu (made)")), PoolOptions())
     step = {"remedy": "recompute", "nodes": 3, "inplace": False}
     wrong = {**step, "redos": [{"ops": ["nothing"], "before": "y"}]}
@@ -149,7 +149,7 @@ def test_a_recipe_for_another_model_is_refused() -> None:
 
 
 def test_operators_are_said_by_others_where_that_is_allowed() -> None:
-    """Mish becomes ops that public material names; unasked it is only said."""
+    """With --allow operators, Mish becomes documented ops; without, a note names Mish."""
     model = padded("Mish (made)")
     model.opset_import[0].version = 18
     plain = fixed(model)
@@ -178,7 +178,7 @@ def test_operators_are_said_by_others_where_that_is_allowed() -> None:
 def test_einsum_is_a_product_of_matrices(
     equation: str, shapes: tuple[tuple[int, ...], ...], result: str
 ) -> None:
-    """Equations of one or two operands become other ops; the rest stays."""
+    """Equations of one or two operands become other ops; other equations stay."""
     names = [f"x{number}" for number in range(len(shapes))]
     inputs = [
         onnx.helper.make_tensor_value_info(name, 1, shape)
@@ -198,11 +198,11 @@ def test_einsum_is_a_product_of_matrices(
 def test_a_result_is_validated_in_planned_memory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each output is compared on the CPU and under the contract, and said with what is odd."""
+    """--validate compares each output on the CPU and in the planned memory, and reports NaNs."""
     monkeypatch.chdir(tmp_path)
     onnx.save(padded("Log (made)"), "odd.onnx")
     done = run("fix", "odd.onnx", "--validate", "-o", "out", "--json", "--time-limit", "1")
-    assert exit_code(done) == 1  # logarithms of what is below nought
+    assert exit_code(done) == 1  # logarithms of negative numbers
     found = json.loads(done.stdout)["validation"]
     (output,) = found["outputs"]
     assert found["planned"]

@@ -1,4 +1,4 @@
-"""What a fix found is found again: by content, whole or not at all, and checked when it is read."""
+"""`fix` caches its results by content, completely or not at all, and checks them on reading."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ from qnnmem.planner import PoolOptions
 
 @pytest.fixture
 def case(tmp_path: Path) -> FixCase:
-    """A model that bands help."""
+    """Return a case that tiling helps."""
     model = read_shaped(wide_picture(tmp_path / "wide.onnx"), dims={"batch": 1})
     return FixCase(tmp_path / "wide.onnx", model, PoolOptions())
 
 
 @pytest.fixture(scope="module")
 def known(tmp_path_factory: pytest.TempPathFactory) -> tuple[FixCase, FixResult, Path]:
-    """A case that was fixed once, and where its answers are kept."""
+    """Return a case, its result and the folder of the cache."""
     folder = tmp_path_factory.mktemp("known")
     model = read_shaped(wide_picture(folder / "wide.onnx"), dims={"batch": 1})
     case = FixCase(folder / "wide.onnx", model, PoolOptions())
@@ -43,7 +43,7 @@ def known(tmp_path_factory: pytest.TempPathFactory) -> tuple[FixCase, FixResult,
 def test_the_second_run_neither_searches_nor_compares(
     known: tuple[FixCase, FixResult, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Every region and every proof is known, and the result is the same."""
+    """A second run neither searches nor compares, and has the same result."""
     case, first, folder = known
     searched: list[int] = []
     monkeypatch.setattr(RegionSearch, "_from", lambda *_: searched.append(1))
@@ -59,7 +59,7 @@ def test_the_second_run_neither_searches_nor_compares(
 def test_a_bad_file_counts_as_missing(
     known: tuple[FixCase, FixResult, Path], tmp_path: Path
 ) -> None:
-    """Cut, empty, other types: all of it is found anew."""
+    """A truncated, empty or malformed cache file is ignored, and the result is found again."""
     case, first, folder = known
     bad = (b"", b"{", b"[]", b'{"key": 1}')
     for number, path in enumerate(sorted(folder.rglob("fix/*/*.json"))):
@@ -87,7 +87,7 @@ def test_a_bad_file_counts_as_missing(
 def test_regions_that_cannot_be_are_not_believed(
     case: FixCase, tmp_path: Path, kept: dict[str, object]
 ) -> None:
-    """A kept cover is one of this model, within its limit, or it is searched for."""
+    """Cached regions that do not belong to the model or exceed the limit are ignored."""
     start = Change("none", "as it is", case.model, case.options)
     with CaseBench(case, PlanJudge(), ResultCache(tmp_path)) as bench:
         covers = RememberedCovers(bench, start, PoolOptions())
@@ -98,11 +98,11 @@ def test_regions_that_cannot_be_are_not_believed(
         told = RegionSearch(TiledGraph.of(case.model), PoolOptions(), kept=covers).cover(limit)
         assert honest is not None
         assert told == honest
-        assert covers.find(limit, ()) is not None  # and kept in its place
+        assert covers.find(limit, ()) is not None  # the correct cover replaces the wrong one
 
 
 def test_what_the_clock_cut_is_not_kept(case: FixCase, tmp_path: Path) -> None:
-    """That nothing was found in no time is no answer for later."""
+    """A search that the time limit cuts off is not cached."""
     start = Change("none", "as it is", case.model, case.options)
     with CaseBench(case, PlanJudge(), ResultCache(tmp_path)) as bench:
         covers = RememberedCovers(bench, start, PoolOptions())
@@ -114,7 +114,7 @@ def test_what_the_clock_cut_is_not_kept(case: FixCase, tmp_path: Path) -> None:
 def test_a_proof_is_asked_for_by_all_it_depends_on(
     case: FixCase, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another runtime, seed or sample is another question; a wrong answer is none."""
+    """Another runtime or seed, or a damaged cached proof, makes a new comparison."""
     asked: list[str] = []
     same = Proof(3, 1, (), 0.0, 0.0)
     monkeypatch.setattr(prove.Prover, "__init__", lambda *_, **__: None)
@@ -145,7 +145,7 @@ def test_a_proof_is_asked_for_by_all_it_depends_on(
 def test_a_looser_budget_gets_nothing_worse_than_a_tighter_one_found(
     known: tuple[FixCase, FixResult, Path], tmp_path: Path
 ) -> None:
-    """Extra work, nodes and bytes: what one run proved is an answer for every later one."""
+    """A run with a looser budget finds a result no costlier than an earlier, tighter run."""
     case, least, _ = known
     peak = least.tried[0].need.size or 0
     memory = ResultCache(tmp_path, "fix")
@@ -160,7 +160,7 @@ def test_a_looser_budget_gets_nothing_worse_than_a_tighter_one_found(
 def test_what_an_earlier_run_proved_is_used_without_time(
     known: tuple[FixCase, FixResult, Path], tmp_path: Path
 ) -> None:
-    """A search that is cut short still has the answer of the run before; without it, none."""
+    """Without time, a search still returns the cached result of an earlier run."""
     case, least, _ = known
     limit = {"scratch": int(0.6 * (least.tried[0].need.size or 0))}
     late = replace(case, ends_at=0.0)
@@ -174,7 +174,7 @@ def test_what_an_earlier_run_proved_is_used_without_time(
 
 
 def test_kept_changes_of_another_shape_are_not_believed(case: FixCase, tmp_path: Path) -> None:
-    """Steps that are none, or none of this model, are no answer."""
+    """Cached changes of the wrong shape, or for another model, are ignored."""
     start = Change("none", "as it is", case.model, case.options)
     bad: list[object] = [
         "all",

@@ -1,4 +1,4 @@
-"""A fix that is killed leaves nothing half done, and the next run goes on."""
+"""A killed `fix` leaves no half-written file, and the next run continues."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ posix = pytest.mark.skipif(os.name != "posix", reason="forks and kills")
 
 @posix
 def test_kills_at_any_moment(tmp_path: Path) -> None:
-    """Half of them at a random moment, half just before a file gets its name."""
+    """`fix` survives kills at random moments and just before a file is renamed."""
     model = wide_picture(tmp_path / "wide.onnx")
     words = ["--kills", str(len(seeds(2))), "--model", str(model), "--", "--dim", "batch=1"]
     done = subprocess.run([sys.executable, TOOL, *words], capture_output=True, text=True)
@@ -34,7 +34,7 @@ CONTENTS = dict.fromkeys(NAMES, b"whole")
 
 
 def left_by_a_kill(folder: Path, content: bytes) -> FixFolder:
-    """What a run leaves that is killed after the first of three files has its name."""
+    """Return a folder as a killed run leaves it: one file complete, two temporary files."""
     (folder / NAMES[0]).write_bytes(content)
     for name in NAMES[1:]:
         (folder / f".{name}.{'0' * 16}").write_text("half")
@@ -42,7 +42,7 @@ def left_by_a_kill(folder: Path, content: bytes) -> FixFolder:
 
 
 def test_the_next_run_goes_on_where_one_was_killed(tmp_path: Path) -> None:
-    """What is there already is the same; what was half there is removed."""
+    """The next run keeps identical files and removes temporary ones."""
     place = left_by_a_kill(tmp_path, b"whole")
     with fix_folder(place, NAMES):
         place.write(CONTENTS)
@@ -50,7 +50,7 @@ def test_the_next_run_goes_on_where_one_was_killed(tmp_path: Path) -> None:
 
 
 def test_what_is_not_the_same_is_not_replaced(tmp_path: Path) -> None:
-    """A model that came of other options stays, unless --force is given."""
+    """A file with other content is not replaced without --force."""
     place = left_by_a_kill(tmp_path, b"other")
     with fix_folder(place, NAMES), pytest.raises(OutputError, match="already exists"):
         place.write(CONTENTS)
@@ -62,7 +62,7 @@ def test_what_is_not_the_same_is_not_replaced(tmp_path: Path) -> None:
 
 
 def test_files_of_others_are_in_the_way(tmp_path: Path) -> None:
-    """A model without a recipe, and no trace of a kill: that is refused before the work."""
+    """Files of another origin are refused before the search, and stay."""
     (tmp_path / NAMES[0]).write_bytes(b"mine")
     (tmp_path / ".a.recipe.json.backup").write_bytes(b"mine")
     place = FixFolder(tmp_path, "a")
@@ -75,7 +75,7 @@ def test_files_of_others_are_in_the_way(tmp_path: Path) -> None:
 def test_abandoned_scratch_folders_are_removed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Those that nobody holds, after a while; not those in use, and no folder of the user's."""
+    """Abandoned temporary folders are removed after a while; locked, new and user folders stay."""
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     dead, held, new = (f"qnnmem~{end}" for end in ("dead0000", "held0000", "new00000"))
     users = {"other-dead", "qnnmem-notes", "qnnmem-results1", f"{dead}-kept"}

@@ -1,4 +1,4 @@
-"""What changes results: only where it is allowed, really made, and measured."""
+"""Lossy changes are made only if allowed, and their differences are measured."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ Array = numpy.ndarray[Any, Any]
 
 
 def weights(name: str, *shape: int) -> onnx.TensorProto:
-    """Random numbers."""
+    """Return random numbers."""
     random = numpy.random.default_rng(len(name) + shape[0])
     return numpy_helper.from_array(random.standard_normal(shape).astype("float32"), name)
 
@@ -48,7 +48,7 @@ def weights(name: str, *shape: int) -> onnx.TensorProto:
 def model(
     nodes: list[onnx.NodeProto], shape: list[int], stored: list[onnx.TensorProto]
 ) -> onnx.ModelProto:
-    """From `x` to `y`."""
+    """Return a model from `x` to `y`."""
     x = helper.make_tensor_value_info("x", TensorProto.FLOAT, shape)
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
     graph = helper.make_graph(nodes, "g", [x], [y], stored)
@@ -56,7 +56,7 @@ def model(
 
 
 def picture(batch: int = 1, side: int = 16, *, means: bool = True) -> onnx.ModelProto:
-    """Two convolutions, and the mean of each channel."""
+    """Return two convolutions, optionally followed by the mean of each channel."""
     last = "c" if means else "y"
     nodes = [
         helper.make_node("Conv", ["x", "k"], ["a"], pads=[1] * 4),
@@ -71,7 +71,7 @@ def picture(batch: int = 1, side: int = 16, *, means: bool = True) -> onnx.Model
 
 
 def mixing(batch: int) -> onnx.ModelProto:
-    """Items of a batch minus the mean of all."""
+    """Return a model that subtracts the mean of a batch from each item."""
     nodes = [
         helper.make_node("ReduceMean", ["x"], ["m"], axes=[0]),
         helper.make_node("Sub", ["x", "m"], ["y"]),
@@ -80,7 +80,7 @@ def mixing(batch: int) -> onnx.ModelProto:
 
 
 def case_of(made: onnx.ModelProto, folder: Path, *allow: str, **more: Any) -> FixCase:
-    """A case for LPAI."""
+    """Return a case for LPAI."""
     path = folder / "m.onnx"
     onnx.save(made, path)
     options = more.pop("options", PoolOptions())
@@ -88,18 +88,18 @@ def case_of(made: onnx.ModelProto, folder: Path, *allow: str, **more: Any) -> Fi
 
 
 def bench_of(case: FixCase, **budget: int) -> CaseBench:
-    """Judge by plans."""
+    """Return a bench that judges by plans."""
     judge = PlanJudge(dict(budget) or None)
     return CaseBench(replace(case, limit=judge.limit), judge)
 
 
 def first(bench: CaseBench) -> JudgedChange:
-    """Judge the model as it is."""
+    """Judge the unchanged model."""
     return bench.judged(Change("none", "as it is", bench.case.model, bench.case.options))
 
 
 def proof_of(judged: JudgedChange) -> Proof:
-    """The proof that a change has."""
+    """Return the proof of a change."""
     assert judged.proof is not None
     return judged.proof
 
@@ -108,7 +108,7 @@ def proof_of(judged: JudgedChange) -> Proof:
 
 
 def test_a_difference_is_measured_for_every_output() -> None:
-    """Largest difference, its part of the largest value, and decibels."""
+    """A proof states the largest difference, its relative size and decibels for each output."""
     before = picture()
     after = picture()
     kernel = numpy_helper.to_array(after.graph.initializer[1])
@@ -121,14 +121,14 @@ def test_a_difference_is_measured_for_every_output() -> None:
 
 
 def test_another_border_is_refused_where_nothing_may_be_lost() -> None:
-    """A smaller batch is no change that leaves the model what it was."""
+    """A changed batch is refused by an exact proof and accepted by a lossy one."""
     with pytest.raises(ChildFailed, match="dimension"):
         prove(picture(2), picture(1))
     assert prove(picture(2), picture(1), lossy=True).identical
 
 
 def test_integers_stand_for_what_the_file_notes() -> None:
-    """Quantized as ONNX does it: rounded to the even neighbour, clipped, moved by zero point."""
+    """Floats are quantized as in ONNX: rounded to even, clipped and moved by the zero point."""
     border = ModelBorder({"x": ("uint8", (4,))}, {"x": (0.5, 10)})
     [feed] = border.feeds({"x": numpy.array([0.25, 0.75, -100, 1000], "float32")})
     assert feed["x"].tolist() == [10, 12, 0, 255]
@@ -137,7 +137,7 @@ def test_integers_stand_for_what_the_file_notes() -> None:
 
 
 def test_a_resized_ramp_is_a_ramp() -> None:
-    """Between two numbers lies what is between them."""
+    """Resizing a ramp interpolates between its values and keeps the element type."""
     ramp = numpy.arange(8, dtype="float32").reshape(1, 1, 8, 1)
     assert resized(ramp, (1, 1, 4, 1)).ravel().tolist() == [0.5, 2.5, 4.5, 6.5]
     assert resized(ramp.astype("int64"), (1, 1, 4, 1)).shape == (1, 1, 4, 1)
@@ -150,7 +150,7 @@ def test_a_resized_ramp_is_a_ramp() -> None:
 
 @pytest.fixture(scope="module")
 def quantized(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[CaseBench, JudgedChange]]:
-    """A bench whose model was quantized to 8 bits, with samples of its own."""
+    """Return a bench whose model was quantized to 8 bits with given samples."""
     folder = tmp_path_factory.mktemp("q")
     numpy.save(folder / "s.npy", numpy.random.default_rng(5).random((1, 3, 16, 16)).astype("f"))
     case = case_of(picture(), folder, "int8", samples=((("x", folder / "s.npy"),),))
@@ -162,7 +162,7 @@ def quantized(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[CaseBe
 def test_what_is_judged_and_compared_is_quantized(
     quantized: tuple[CaseBench, JudgedChange],
 ) -> None:
-    """No op computes in floats, a quarter of the bytes is left, and results are off a little."""
+    """An int8 change has no float op, a quarter of the bytes and a small measured difference."""
     _, judged = quantized
     assert judged.change.is_lossy
     assert judged.holds
@@ -175,18 +175,18 @@ def test_what_is_judged_and_compared_is_quantized(
 
 
 def test_made_up_ranges_are_a_warning(tmp_path: Path) -> None:
-    """Without samples the note says that results mean nothing; the first width is the widest."""
+    """Without samples a note warns that ranges are random; wider integers are tried first."""
     case = case_of(picture(), tmp_path, "int16", "w8a16")
     with bench_of(case) as bench:
         made = list(PrecisionRemedy(("int16", "w8a16")).changes(bench, first(bench)))
-    # Shorter weights leave scratch as it is, so they are not tried.
+    # Narrower weights do not change scratch, so they are not tried.
     assert [one.change.what for one in made] == ["int16"]
     assert any(note.startswith("WARNING") for note in made[0].change.notes)
     assert proof_of(made[0]).relative < 1e-3
 
 
 def test_what_is_on_top_may_lose_nothing_more(quantized: tuple[CaseBench, JudgedChange]) -> None:
-    """A step without loss is compared with the change that it stands on, bit for bit."""
+    """An exact step on top of a lossy change is compared with that change bit for bit."""
     bench, judged = quantized
     inner = LossyBench(bench, judged)
     copy = onnx.ModelProto.FromString(self_contained(judged.change.model).SerializeToString())
@@ -208,7 +208,7 @@ def _again(proto: onnx.ModelProto) -> Any:
 
 
 def test_bands_come_on_top_of_fewer_bits(tmp_path: Path) -> None:
-    """What neither reaches alone is reached together, and a recipe repeats it."""
+    """If int8 and tiling each fail alone, `fix` combines them, and the recipe repeats both."""
     case = case_of(picture(), tmp_path, "int8")
     found = fix_for_lpai(case, {"scratch": 2048})
     assert found.fits
@@ -230,7 +230,7 @@ def _quantized_one(tried: tuple[JudgedChange, ...]) -> JudgedChange:
 
 
 def test_bands_that_were_found_are_quantized_as_well(tmp_path: Path) -> None:
-    """After the model without its bands comes the one with them."""
+    """After the plain model, the precision remedy also quantizes the tiled model."""
     with bench_of(case_of(picture(), tmp_path)) as bench:
         base = first(bench)
         copy = _again(self_contained(base.change.model))
@@ -241,7 +241,7 @@ def test_bands_that_were_found_are_quantized_as_well(tmp_path: Path) -> None:
 
 
 def test_what_does_not_fit_by_its_plan_is_not_made(tmp_path: Path) -> None:
-    """Quantizing takes long, so wider numbers are left out where a plan says enough."""
+    """A width whose plan does not fit is skipped, because quantizing is slow."""
     case = case_of(picture(), tmp_path)
     with bench_of(case, scratch=3000) as bench:
         remedy = PrecisionRemedy(("int16", "w8a16", "int8"))
@@ -253,7 +253,7 @@ def test_what_does_not_fit_by_its_plan_is_not_made(tmp_path: Path) -> None:
 def test_what_is_quantized_already_is_said(
     tmp_path: Path, quantized: tuple[CaseBench, JudgedChange]
 ) -> None:
-    """A refusal of the quantizer is the reason, without names of files that the user never saw."""
+    """A model that is already quantized is refused with the reason, without internal file names."""
     made = self_contained(quantized[1].change.model)
     case = case_of(made, tmp_path, "int8")
     with (
@@ -264,7 +264,7 @@ def test_what_is_quantized_already_is_said(
 
 
 def test_samples_are_cut_for_a_smaller_batch(tmp_path: Path) -> None:
-    """Ranges of a model of a smaller batch are learnt from all items of the user's samples."""
+    """For a smaller batch, calibration samples are split and keep all items."""
     x = numpy.random.default_rng(0).random((4, 8)).astype("float32")
     numpy.save(tmp_path / "s.npy", x)
     case = case_of(mixing(4), tmp_path, samples=((("x", tmp_path / "s.npy"),),))
@@ -280,7 +280,7 @@ def test_samples_are_cut_for_a_smaller_batch(tmp_path: Path) -> None:
 
 
 def test_a_batch_is_halved_until_it_fits(tmp_path: Path) -> None:
-    """Results of the runs, put together, are those of the whole batch."""
+    """A batch is halved until it fits, and the joined results equal those of the whole batch."""
     case = case_of(picture(batch=6), tmp_path, "batch")
     with bench_of(case) as bench:
         made = list(BatchRemedy().changes(bench, first(bench)))
@@ -290,20 +290,20 @@ def test_a_batch_is_halved_until_it_fits(tmp_path: Path) -> None:
 
 
 def test_a_batch_whose_items_are_mixed_is_not_cut(tmp_path: Path) -> None:
-    """An op over the whole batch gives other results, so the change does not count."""
+    """A model whose ops mix batch items gives other results, so a smaller batch does not count."""
     with bench_of(case_of(mixing(4), tmp_path, "batch")) as bench:
         [found] = BatchRemedy().changes(bench, first(bench))
     assert not found.holds
 
 
 def test_states_keep_a_batch_together(tmp_path: Path) -> None:
-    """State of one item is not to be read by the next."""
+    """A model with states keeps its batch, because items must not share a state."""
     case = case_of(mixing(4), tmp_path, options=PoolOptions(states={"x": "y"}))
     assert batch_of(case) == 1
 
 
 def test_the_runner_splits_and_joins(tmp_path: Path) -> None:
-    """One call for a whole batch; a shape that is not a multiple is refused."""
+    """`run_in_batches` splits and joins a whole batch; another multiple is refused."""
     small = read_shaped(_saved(picture(batch=2), tmp_path / "small.onnx"))
     (tmp_path / "two.onnx").write_bytes(self_contained(small).SerializeToString())
     x = numpy.random.default_rng(0).standard_normal((6, 3, 16, 16)).astype("float32")
@@ -324,7 +324,7 @@ def _saved(made: onnx.ModelProto, path: Path) -> Path:
 
 
 def test_smaller_pictures_with_outputs_as_before_are_compared(tmp_path: Path) -> None:
-    """Means of channels have the same shape; on resized samples they are compared."""
+    """Smaller images with outputs of the same shape are compared on resized samples."""
     with bench_of(case_of(picture(side=32), tmp_path, "resolution")) as bench:
         made = list(ResolutionRemedy().changes(bench, first(bench)))
     assert [one.change.what for one in made] == ["images 1x3x24x24", "images 1x3x16x16"]
@@ -334,7 +334,7 @@ def test_smaller_pictures_with_outputs_as_before_are_compared(tmp_path: Path) ->
 
 
 def test_outputs_of_another_shape_are_not_called_measured(tmp_path: Path) -> None:
-    """No difference is invented, and the note says why there is none."""
+    """An output whose shape changes is called unmeasured, with a note."""
     with bench_of(case_of(picture(side=32, means=False), tmp_path, "resolution")) as bench:
         made = next(ResolutionRemedy().changes(bench, first(bench)))
     assert proof_of(made).unmeasured == ("y",)
@@ -343,7 +343,7 @@ def test_outputs_of_another_shape_are_not_called_measured(tmp_path: Path) -> Non
 
 
 def test_a_model_for_one_size_is_refused(tmp_path: Path) -> None:
-    """Weights that read every pixel take no other size."""
+    """A model whose weights fix the image size is refused."""
     nodes = [
         helper.make_node("Flatten", ["x"], ["f"]),
         helper.make_node("MatMul", ["f", "w"], ["y"]),
@@ -368,7 +368,7 @@ def test_a_model_for_one_size_is_refused(tmp_path: Path) -> None:
 def test_sizes_stay_what_strides_divide(
     shape: list[int], smaller: tuple[int, ...] | None, tmp_path: Path
 ) -> None:
-    """Rows and columns, wherever the channels are; what is not a picture is left alone."""
+    """Smaller image sizes stay multiples of 32; tensors that are not images stay unchanged."""
     made = model([helper.make_node("Relu", ["x"], ["y"])], shape, [])
     found = smaller_images(case_of(made, tmp_path), 0.75)
     assert found == ({} if smaller is None else {"x": smaller})

@@ -1,4 +1,4 @@
-"""Cutting models: random graphs, real ones, and what is refused."""
+"""Partitioning models: random graphs, real models, and refusals."""
 
 from __future__ import annotations
 
@@ -45,38 +45,38 @@ BATCH = 40
 
 
 class ShortParts:
-    """A judge that passes every range of at most so many ops."""
+    """A judge that accepts each range up to a number of ops."""
 
     def __init__(self, most: int) -> None:
         self.most = most
 
     def __call__(self, sequence: OpSequence, op_range: OpRange) -> PartVerdict:
-        """Count."""
+        """Judge a range by its number of ops."""
         short = op_range.last - op_range.first <= self.most
         return PartVerdict(PartFit.YES if short else PartFit.NEVER)
 
     def rows(self, sequence: OpSequence) -> Rows | None:
-        """Nothing is known before."""
+        """Return None: no fits are known in advance."""
         return None
 
 
 @pytest.fixture(scope="module")
 def child(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TrialChild]:
-    """Give one child that reads all random models."""
+    """Return one child process that reads all random models."""
     path = tmp_path_factory.mktemp("random") / "model.onnx"
     with TrialChild(path, 600.0) as one:
         yield one
 
 
 def read_with(child: TrialChild, path: Path) -> tuple[Model, onnx.ModelProto]:
-    """What `read_with_graph` gives, with a child that stays."""
+    """Return the result of `read_with_graph`, using an existing child process."""
     opened = open_model(guard(read(path)), child)
     shaped = shape_or_advise(opened, Fixed({}, {}, {}), child)
     return build(shaped), write_typed(shaped)
 
 
 def run(blob: bytes, feeds: dict[str, Any]) -> dict[str, Any]:
-    """Outputs of a model by name."""
+    """Run a model and return its outputs by name."""
     onnxruntime = import_onnxruntime()
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
@@ -89,7 +89,7 @@ def run(blob: bytes, feeds: dict[str, Any]) -> dict[str, Any]:
 
 
 def run_parts(blobs: Sequence[bytes], feeds: dict[str, Any]) -> dict[str, Any]:
-    """Outputs of all parts, each a valid model that gets what it needs."""
+    """Check and run all parts, and return their outputs."""
     known = dict(feeds)
     given: dict[str, Any] = {}
     for blob in blobs:
@@ -101,9 +101,9 @@ def run_parts(blobs: Sequence[bytes], feeds: dict[str, Any]) -> dict[str, Any]:
 
 
 def cut_and_compare(child: TrialChild, seed: int, folder: Path) -> int:
-    """Cut a random model at random places and compare every bit; gives the number of parts.
+    """Cut a random model at random places, compare every bit, and return the number of parts.
 
-    It is 0 for a model that is refused: not every shape behind control flow is known.
+    The number is 0 for a refused model, because not every shape behind control flow is known.
     """
     whole = random_model(seed)
     path = folder / "model.onnx"
@@ -136,7 +136,7 @@ def cut_and_compare(child: TrialChild, seed: int, folder: Path) -> int:
 
 
 def plans_agree(child: TrialChild, found: Partition, folder: Path) -> None:
-    """Read parts back: the planner sees in each file what it saw while cutting."""
+    """Check that the planner sees the same constants and scratch in each part file."""
     for blob, part in zip(found.models(), found.parts, strict=True):
         path = folder / "part.onnx"
         path.write_bytes(blob)
@@ -152,7 +152,7 @@ def plans_agree(child: TrialChild, found: Partition, folder: Path) -> None:
 def test_parts_of_random_models_compute_the_same(
     batch: int, child: TrialChild, tmp_path: Path
 ) -> None:
-    """Residuals, views, control flow, functions, quantized pairs: every output bit is the same."""
+    """Parts with residuals, views, control flow, functions and QDQ pairs compute the same bits."""
     parts = [
         cut_and_compare(child, seed, tmp_path) for seed in range(batch * BATCH, (batch + 1) * BATCH)
     ]
@@ -167,7 +167,7 @@ def save(
     outputs: list[str],
     **weights: Any,
 ) -> Path:
-    """Write a model of float inputs; outputs have no stated shape."""
+    """Write a model of float inputs, with outputs of no stated shape."""
     info = helper.make_tensor_value_info
     graph = helper.make_graph(
         nodes,
@@ -182,7 +182,7 @@ def save(
 
 
 def hourglass(path: Path) -> Path:
-    """Write a model that is wide, then narrow, then wide: 4,000, 40 and 4,000 bytes."""
+    """Write a model whose tensors take 4,000, then 40, then 4,000 bytes."""
     random = numpy.random.default_rng(0)
     return save(
         path,
@@ -201,7 +201,7 @@ def hourglass(path: Path) -> Path:
 
 
 def test_a_model_is_cut_where_it_is_narrow(tmp_path: Path) -> None:
-    """Two parts of at most half of the weights, 40 bytes between them, the same results."""
+    """A partition cuts at the 40-byte tensor, halves the weights and computes the same results."""
     sequence = read_sequence(hourglass(tmp_path / "model.onnx"))
     assert sequence.crossing == (0, 4000, 40, 40, 4000, 0)
     found = partition(sequence, PlannedParts({"constants": "40K"}))
@@ -213,7 +213,7 @@ def test_a_model_is_cut_where_it_is_narrow(tmp_path: Path) -> None:
 
 
 def test_parts_keep_only_what_they_need(tmp_path: Path) -> None:
-    """A part has its own weights and names its boundary tensors as the whole does."""
+    """A part holds only its own weights and keeps the names of tensors at its border."""
     sequence = read_sequence(hourglass(tmp_path / "model.onnx"))
     found = partition(sequence, PlannedParts({"constants": "40K"}))
     assert isinstance(found, Partition)
@@ -227,7 +227,7 @@ def test_parts_keep_only_what_they_need(tmp_path: Path) -> None:
 
 
 def test_the_pool_of_model_and_io_counts_both(tmp_path: Path) -> None:
-    """A cut at a wide place would not fit although both sides have few weights."""
+    """The tcm pool counts constants and IO, so a cut at a wide tensor does not fit."""
     sequence = read_sequence(hourglass(tmp_path / "model.onnx"))
     found = partition(sequence, PlannedParts({"tcm": 45_000}))
     assert isinstance(found, Partition)
@@ -235,14 +235,14 @@ def test_the_pool_of_model_and_io_counts_both(tmp_path: Path) -> None:
 
 
 def test_a_model_that_fits_is_left_whole(tmp_path: Path) -> None:
-    """One part is the fewest."""
+    """A model that fits stays one part."""
     found = partition(read_sequence(hourglass(tmp_path / "model.onnx")), PlannedParts("1M"))
     assert isinstance(found, Partition)
     assert len(found.parts) == 1
 
 
 def test_an_op_in_the_way_is_named(tmp_path: Path) -> None:
-    """No cut helps an op that is too large alone; the sentence says which and by how much."""
+    """If one op alone is too large, no partition exists; the reason names the op and its need."""
     found = partition(read_sequence(hourglass(tmp_path / "model.onnx")), PlannedParts("4K"))
     assert isinstance(found, NoPartition)
     words = "".join(map(str, found.why))
@@ -251,7 +251,7 @@ def test_an_op_in_the_way_is_named(tmp_path: Path) -> None:
 
 
 def test_external_weights_come_into_the_parts(tmp_path: Path) -> None:
-    """A part needs no other file."""
+    """External weights are stored inside the parts, so a part needs no other file."""
     path = hourglass(tmp_path / "model.onnx")
     onnx.save(onnx.load(path), path, save_as_external_data=True, location="w.bin", size_threshold=0)
     found = partition(read_sequence(path), PlannedParts({"constants": "40K"}))
@@ -299,7 +299,7 @@ def test_external_weights_come_into_the_parts(tmp_path: Path) -> None:
 def test_what_cannot_be_cut_is_refused(
     nodes: list[Any], outputs: list[str], words: str, tmp_path: Path
 ) -> None:
-    """One sentence, no wrong parts."""
+    """A model with random ops, or without ops, is refused with one sentence."""
     path = save(tmp_path / "model.onnx", nodes, {"x": [2, 3]}, outputs)
     with pytest.raises((UsageError, LoadError)) as caught:
         read_sequence(path)
@@ -308,7 +308,7 @@ def test_what_cannot_be_cut_is_refused(
 
 
 def test_a_stated_shape_inside_is_refused(tmp_path: Path) -> None:
-    """A part whose input may be smaller than stated would compute something else."""
+    """A model with a data-dependent inner shape is refused, because its parts would differ."""
     nodes = [
         helper.make_node("NonZero", ["x"], ["n"], "count"),
         helper.make_node("Cast", ["n"], ["y"], to=TensorProto.FLOAT),
@@ -319,7 +319,7 @@ def test_a_stated_shape_inside_is_refused(tmp_path: Path) -> None:
 
 
 def test_constants_that_are_outputs_and_read_stay_constants(tmp_path: Path) -> None:
-    """What sets a shape is not a tensor between parts, even where the model also gives it away."""
+    """A constant that is also an output stays a constant in each part."""
     nodes = [
         helper.make_node("Relu", ["x"], ["a"]),
         helper.make_node("Reshape", ["a", "shape"], ["b"]),
@@ -336,7 +336,7 @@ def test_constants_that_are_outputs_and_read_stay_constants(tmp_path: Path) -> N
 
 
 def test_a_constant_output_comes_first_in_any_order(child: TrialChild, tmp_path: Path) -> None:
-    """What is planned for another order of ops is what the file of a part needs."""
+    """In a reordered model constant outputs come first, and each part's file has the same plan."""
     path = tmp_path / "model.onnx"
     onnx.save(random_model(1784), path)
     sequence = make_sequence(path, *read_with(child, path), reorder=True)
@@ -347,7 +347,7 @@ def test_a_constant_output_comes_first_in_any_order(child: TrialChild, tmp_path:
 
 
 def test_what_passes_through_is_given_by_the_last_part(tmp_path: Path) -> None:
-    """An input that is an output, too, is in no other part."""
+    """An input that is also an output belongs only to the last part."""
     nodes = [helper.make_node("Relu", ["x"], ["a"]), helper.make_node("Neg", ["a"], ["y"])]
     path = save(tmp_path / "model.onnx", nodes, {"x": [2, 3]}, ["y", "x"])
     found = partition(read_sequence(path), ShortParts(1))
@@ -370,7 +370,7 @@ def test_what_passes_through_is_given_by_the_last_part(tmp_path: Path) -> None:
 def test_parts_of_real_models_compute_the_same(
     name: str, budget: dict[str, int], least: int
 ) -> None:
-    """Audio, vision, control flow, quantized attention: each part fits, every bit is the same.
+    """Each part of a real model fits, and the parts compute the same bits.
 
     Tensors that wait for later parts count: without them ten parts of the last would be enough.
     """

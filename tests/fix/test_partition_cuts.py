@@ -1,4 +1,4 @@
-"""Where lines are cut: against brute force, and with as few questions as can be."""
+"""Cut positions: optimal by brute force, with few trials."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from qnnmem.fix.parts.partition import (
 
 
 def by_brute_force(crossing: Sequence[int], fits: Fits) -> tuple[int, int] | None:
-    """Fewest parts and then fewest bytes, by trying all cuts."""
+    """Return the fewest parts and then the fewest bytes, by trying all cuts."""
     last = len(crossing) - 1
     for count in range(last):
         ways = [
@@ -35,7 +35,7 @@ def by_brute_force(crossing: Sequence[int], fits: Fits) -> tuple[int, int] | Non
 
 @pytest.mark.parametrize("seed", range(60))
 def test_least_cuts_are_least(seed: int) -> None:
-    """Where longer stretches never fit better, no cuts have fewer parts or bytes."""
+    """If longer ranges never fit better, the cuts are the fewest and then the cheapest."""
     random = Random(seed)  # noqa: S311  a seed is wanted
     ops = random.randrange(1, 11)
     weights = [random.randrange(1, 10) for _ in range(ops)]
@@ -56,7 +56,7 @@ def test_least_cuts_are_least(seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(60))
 def test_wide_places_do_not_hide_a_way(seed: int) -> None:
-    """Where inputs and outputs count, a way to cut is found whenever there is one, and it fits."""
+    """If inputs and outputs count, a cut is found whenever one exists, and each part fits."""
     random = Random(seed)  # noqa: S311  a seed is wanted
     ops = random.randrange(2, 10)
     weights = [random.randrange(1, 6) for _ in range(ops)]
@@ -84,7 +84,7 @@ def test_wide_places_do_not_hide_a_way(seed: int) -> None:
 
 
 def test_few_questions_are_asked() -> None:
-    """Hundreds of ops in ten parts take some dozen questions for each part, not thousands."""
+    """A partition of 400 ops into ten parts takes fewer than 300 trials."""
     asked = []
 
     def fits(first: int, last: int) -> PartFit:
@@ -98,13 +98,13 @@ def test_few_questions_are_asked() -> None:
 
 
 def test_the_number_of_questions_is_bounded() -> None:
-    """When no more may be asked, that is the answer."""
+    """When the trials run out, the answer is undecided."""
     found = least_cuts([0, 1, 1, 1, 0], lambda *_ends: PartFit.NO, most_trials=3)
     assert found == Undecided(3)
 
 
 def test_parts_that_fit_are_kept_when_trials_run_out() -> None:
-    """The longest parts are an answer, said not to be the cheapest for sure."""
+    """When the trials run out, the parts found so far are returned as possibly not the cheapest."""
     random = Random(3)  # noqa: S311  a seed is wanted
     crossing = [0, *(random.randrange(1, 99) for _ in range(199)), 0]
 
@@ -122,12 +122,12 @@ def test_parts_that_fit_are_kept_when_trials_run_out() -> None:
 
 
 def test_a_line_that_fits_is_not_cut() -> None:
-    """One question is enough then."""
+    """A model that fits takes one trial and is not cut."""
     assert least_cuts([0, 1, 1, 0], lambda *_ends: PartFit.YES) == Cuts(((0, 3),), 0, 1)
 
 
 def test_an_op_that_never_fits_is_named() -> None:
-    """What stands in the way is the place behind which no part goes on."""
+    """If no part can pass an op, the answer names the position of the op."""
 
     def fits(first: int, last: int) -> PartFit:
         return PartFit.NEVER if first <= 2 < last else PartFit.YES
@@ -138,7 +138,7 @@ def test_an_op_that_never_fits_is_named() -> None:
 
 
 def test_cuts_are_made_at_allowed_places_only() -> None:
-    """A narrower place that is not allowed is left alone."""
+    """Cuts are made only at allowed places, even if another place is narrower."""
 
     def fits(first: int, last: int) -> PartFit:
         return PartFit.YES if last - first <= 4 else PartFit.NO
@@ -149,7 +149,7 @@ def test_cuts_are_made_at_allowed_places_only() -> None:
 
 
 def test_narrow_places_are_spread_over_the_work() -> None:
-    """Each range of equal work gives its narrowest place."""
+    """Each range of equal work contributes its narrowest place."""
     crossing = [0, 5, 1, 5, 5, 2, 5, 0]
     assert narrow_places(crossing, [1] * 7, 2) == (2, 5)
     assert narrow_places([0, 3, 0], [0, 0], 4) == (1,)

@@ -1,4 +1,4 @@
-"""Parts for HTP: with a worker that is told what to answer, and with the real library."""
+"""Parts for HTP, with a scripted worker and with the real library."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ needs_library = pytest.mark.skipif(
 
 
 def sliced(folder: Path, count: int, mib: int) -> Path:
-    """Write a model with inputs of so many MiB."""
+    """Write a model with inputs of a number of MiB."""
     path = folder / "model.onnx"
     path.write_bytes(models.sliced_inputs(count, mib))
     return path
@@ -59,29 +59,29 @@ def sliced(folder: Path, count: int, mib: int) -> Path:
 def told(
     folder: Path, answer: Callable[[str, Mapping[str, Any]], RequestOutcome], **more: Any
 ) -> LibraryJudge:
-    """Judge with a worker that answers so."""
+    """Return a judge with a scripted worker."""
     worker = ToldWorker(lambda verb, options, _limit: answer(verb, options))
     return LibraryJudge(LibraryTrials(SM8650, cast("Worker", worker), folder), **more)
 
 
 def input_mib(options: Mapping[str, Any]) -> int:
-    """MiB of all inputs of the model that is to be compiled."""
+    """Return the MiB of all inputs of the model to compile."""
     graph = onnx.load(options["model"]).graph
     return sum(item.type.tensor_type.shape.dim[1].dim_value for item in graph.input)
 
 
 def over_limit(options: Mapping[str, Any]) -> RequestOutcome:
-    """Say that a graph is over the limit, as the library does."""
+    """Return the library's refusal of a graph over the limit."""
     need = input_mib(options) * 1024
     text = f"graph requires estimated allocation of {need} KB, limit is 3670016 KB"
     return refused(f"x.cc:1::ERROR:{text}")
 
 
-# --- Told answers --------------------------------------------------------------------------------
+# --- Scripted answers ----------------------------------------------------------------------------
 
 
 def load_answer(options: Mapping[str, Any], room: int) -> RequestOutcome:
-    """Admit so many contexts, each with an estimate in the log."""
+    """Admit a number of contexts, each with an estimate in the log."""
     lines, codes = [], []
     for number in range(1, len(options["binaries"]) + 1):
         lines.append(f"Setting context {number} reserved space to 1000000")
@@ -94,7 +94,7 @@ def load_answer(options: Mapping[str, Any], room: int) -> RequestOutcome:
 
 @pytest.mark.parametrize(("room", "refusing"), [(2, None), (1, 2)])
 def test_the_library_decides_where_to_cut(room: int, refusing: int | None, tmp_path: Path) -> None:
-    """Two parts are enough for inputs of 1.2 times the limit; whether both find room is said."""
+    """Inputs of 1.2 times the limit need two parts; the result says if both load together."""
     asked = []
 
     def answer(verb: str, options: Mapping[str, Any]) -> RequestOutcome:
@@ -111,7 +111,7 @@ def test_the_library_decides_where_to_cut(room: int, refusing: int | None, tmp_p
 
 
 def test_an_op_over_vtcm_is_in_every_part(tmp_path: Path) -> None:
-    """No cut helps, and few compiles show it."""
+    """If one op exceeds VTCM, no partition exists, and fewer than ten compiles show it."""
     asked = []
 
     def answer(_verb: str, options: Mapping[str, Any]) -> RequestOutcome:
@@ -125,7 +125,7 @@ def test_an_op_over_vtcm_is_in_every_part(tmp_path: Path) -> None:
 
 
 def test_an_op_that_is_not_taken_is_not_a_matter_of_size(tmp_path: Path) -> None:
-    """The sentence is the library's own, after one compile."""
+    """An unsupported op raises CannotTell with the library's sentence after one compile."""
 
     def answer(_verb: str, _options: Mapping[str, Any]) -> RequestOutcome:
         text = "Unsupported nodes in QNN EP: { name: slice0, type: Slice }"
@@ -136,7 +136,7 @@ def test_an_op_that_is_not_taken_is_not_a_matter_of_size(tmp_path: Path) -> None
 
 
 def test_an_op_that_stays_only_at_a_cut_is_cut_around(tmp_path: Path) -> None:
-    """A part with a node that the whole got rid of does not fit; others are looked for."""
+    """A cut that exposes an unsupported node does not fit, and other cuts are tried."""
 
     def answer(verb: str, options: Mapping[str, Any]) -> RequestOutcome:
         if verb == "load":
@@ -154,7 +154,7 @@ def test_an_op_that_stays_only_at_a_cut_is_cut_around(tmp_path: Path) -> None:
 
 
 def test_parts_are_not_quantized_one_by_one(tmp_path: Path) -> None:
-    """Data for calibration are those of the whole."""
+    """Parts are never quantized separately, because calibration needs the whole model."""
     options = CompileOptions(precision=HtpPrecision.INT8)
     judge = told(tmp_path, lambda *_all: refused("no"), options=options)
     with pytest.raises(UsageError, match="quantize the whole model first"):
@@ -166,7 +166,7 @@ def test_parts_are_not_quantized_one_by_one(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def worker() -> Iterator[Worker]:
-    """Give one worker for all compiles."""
+    """Return one worker for all compiles."""
     with Worker(warm=True) as one:
         yield one
 
@@ -176,7 +176,7 @@ def worker() -> Iterator[Worker]:
 def test_a_graph_over_the_compile_limit_compiles_in_two_parts(
     worker: Worker, tmp_path: Path
 ) -> None:
-    """4 GiB of inputs are refused as one graph; two parts compile and load, in turn."""
+    """The library refuses 4 GiB of inputs as one graph; two parts compile and load in turn."""
     judge = LibraryJudge(LibraryTrials(SM8650, worker, tmp_path))
     sequence = read_sequence(sliced(tmp_path, 4, 1024))
     found = partition_htp(sequence, judge)
@@ -185,7 +185,7 @@ def test_a_graph_over_the_compile_limit_compiles_in_two_parts(
     assert (whole.fits, whole.code) == (False, 1002)
     assert len(found.binaries) == 2
     assert all(fit.fits for fit in found.fits)
-    assert not found.together  # 4 GiB are too many for one process domain, however cut
+    assert not found.together  # 4 GiB exceed one process domain, wherever the cut is
     assert found.refused == 2
     assert len(found.residency.given.domains) == 2
     assert found.residency.given.fits
@@ -196,7 +196,7 @@ def test_a_graph_over_the_compile_limit_compiles_in_two_parts(
 def test_a_context_over_the_process_domain_loads_in_two_parts(
     worker: Worker, tmp_path: Path
 ) -> None:
-    """3.44 GiB of inputs compile and are not admitted; each of two parts is."""
+    """3.44 GiB of inputs compile but do not load; each of two parts loads."""
     judge = LibraryJudge(LibraryTrials(SM8650, worker, tmp_path))
     found = partition_htp(read_sequence(sliced(tmp_path, 4, 880)), judge)
     assert isinstance(found, HtpParts)
@@ -209,7 +209,7 @@ def test_a_context_over_the_process_domain_loads_in_two_parts(
 
 
 def test_the_same_cuts_of_a_small_copy_compute_the_same(tmp_path: Path) -> None:
-    """The models above are too large for the CPU; their small copies are compared bit for bit."""
+    """A small copy of the same cuts computes the same bits; the large models exceed the CPU."""
     sequence = read_sequence(sliced(tmp_path, 4, 1))
     cut = parts_at(sequence, [0, 1, 4])
     assert prove_partition(cut).identical
@@ -244,7 +244,7 @@ def layers(path: Path, count: int) -> Path:
 def test_parts_within_a_budget_load_together_and_compute_the_same(
     worker: Worker, tmp_path: Path
 ) -> None:
-    """A budget for weights is kept by each part; small parts are resident together."""
+    """Each part meets a budget for weights, and small parts load together."""
     budget = {"weights": Sourced(450_000, Origin.REPORTED, "budget")}
     judge = LibraryJudge(LibraryTrials(SM8650, worker, tmp_path, budget))
     found = partition_htp(read_sequence(layers(tmp_path / "layers.onnx", 6)), judge)
@@ -266,7 +266,7 @@ def test_parts_within_a_budget_load_together_and_compute_the_same(
 @pytest.mark.htp
 @needs_library
 def test_a_budget_below_one_layer_is_refused_with_the_op(worker: Worker, tmp_path: Path) -> None:
-    """Nothing can be cut smaller than an op; the sentence names it."""
+    """A budget below one layer has no partition, and the reason names the op."""
     budget = {"weights": Sourced(50_000, Origin.REPORTED, "budget")}
     judge = LibraryJudge(LibraryTrials(SM8650, worker, tmp_path, budget))
     found = partition_htp(read_sequence(layers(tmp_path / "layers.onnx", 3)), judge)

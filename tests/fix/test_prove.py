@@ -1,4 +1,4 @@
-"""What is called the same is the same, bit for bit."""
+"""Models that the proof calls identical compute the same bits."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from qnnmem.fix.proof.prove import Prover, prove
 
 
 def model(factor: float, more: str = "") -> onnx.ModelProto:
-    """`y` is `x` times a factor."""
+    """Return a model with `y` as `x` times a factor."""
     weight = numpy_helper.from_array(numpy.array([factor], numpy.float32), "w")
     nodes = [helper.make_node("Mul", ["x", "w"], ["y"])]
     nodes += [helper.make_node(more, ["y"], ["z"])] if more else []
@@ -25,7 +25,7 @@ def model(factor: float, more: str = "") -> onnx.ModelProto:
 
 
 def part(kind: str, source: str, result: str) -> onnx.ModelProto:
-    """A model of one node."""
+    """Return a model of one node."""
     x = helper.make_tensor_value_info(source, TensorProto.FLOAT, [2, 3])
     y = helper.make_tensor_value_info(result, TensorProto.FLOAT, [2, 3])
     graph = helper.make_graph([helper.make_node(kind, [source], [result])], "g", [x], [y])
@@ -33,7 +33,7 @@ def part(kind: str, source: str, result: str) -> onnx.ModelProto:
 
 
 def test_equal_models_are_identical() -> None:
-    """A model is the same as itself."""
+    """A model is identical to itself."""
     found = prove(model(2.0), model(2.0))
     assert found.identical
     assert (found.samples, found.outputs, found.largest) == (3, 1, 0.0)
@@ -47,12 +47,12 @@ def test_last_bit_counts() -> None:
 
 
 def test_parts_are_run_one_after_the_other() -> None:
-    """A model cut in two is compared as a whole."""
+    """A model cut in two parts is compared as a whole."""
     assert prove(model(3.0, "Relu"), model(3.0), part("Relu", "y", "z")).identical
 
 
 def test_several_are_compared_with_one() -> None:
-    """The model as it was is run once for any number of changed ones."""
+    """One prover runs the original once and compares several changed models."""
     with Prover(model(2.0)) as prover:
         assert prover.compare(model(2.0).SerializeToString()).identical
         difference = prover.compare(model(4.0).SerializeToString()).relative
@@ -60,13 +60,13 @@ def test_several_are_compared_with_one() -> None:
 
 
 def test_missing_output_is_said() -> None:
-    """A changed model without one of the outputs is no answer."""
+    """A changed model that lacks an output is refused."""
     with pytest.raises(ChildFailed, match="no output"):
         prove(model(2.0), model(2.0, "Relu"))
 
 
 def test_a_zero_below_zero_counts() -> None:
-    """Adding nothing turns -0.0 into 0.0: random data hold such numbers, too."""
+    """A lost -0.0 is a difference, because the random inputs contain negative zeros."""
     before = onnx.parser.parse_model(
         """<ir_version: 8, opset_import: ["" : 17]> g (float[64] x) => (float[64] y)
         <float zero = {0.0}> { a = Add(x, zero)  y = Reciprocal(a) }"""
@@ -82,7 +82,7 @@ def test_a_zero_below_zero_counts() -> None:
 
 
 def scaled(first: int, last: int) -> onnx.ModelProto:
-    """A convolution, its batch normalisation, or both: onnxruntime fuses them where it may."""
+    """Return a convolution, its batch normalisation, or both; ONNX Runtime may fuse them."""
     random = numpy.random.default_rng(0)
     shape = [1, 4, 9, 9]
     names = ("x", "c", "y")
@@ -110,7 +110,7 @@ def scaled(first: int, last: int) -> onnx.ModelProto:
 
 
 def test_optimisation_levels_are_compared_each_with_itself() -> None:
-    """Parts keep onnxruntime from fusing across a cut, which may change the last bits."""
+    """A cut stops operator fusion, so parts may differ from the whole at the highest level only."""
     with Prover(scaled(0, 2)) as prover:
         same = prover.levels(scaled(0, 2).SerializeToString())
         parts = scaled(0, 1).SerializeToString(), scaled(1, 2).SerializeToString()

@@ -1,4 +1,4 @@
-"""A model for several shapes is several graphs of one binary, which stores weights once."""
+"""A model with several shapes becomes several graphs of one binary that stores weights once."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from qnnmem.fix.graph.shape_sets import set_names, shape_sets
 
 @pytest.fixture
 def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A convolution with weights of 9,216 bytes for pictures of any size."""
+    """Write a convolution with weights of 9,216 bytes for images of any size."""
     monkeypatch.chdir(tmp_path)
     random = numpy.random.default_rng(0)
     weights = random.standard_normal((64, 4, 3, 3)).astype("float32")
@@ -36,13 +36,13 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def test_each_shape_is_a_graph_and_weights_are_stored_once(model: str) -> None:
-    """The command that is printed makes one binary, and each graph computes the same."""
+    """The printed command makes one binary with a graph for each shape, and weights stored once."""
     shapes = ("--shape", "x=1x4x9x9", "--shape", "x=1x4x11x7")
     done = run("fix", model, *shapes, "--time-limit", "1", "-o", "out")
     assert exit_code(done) == 0
     command = shlex.split(done.stdout.splitlines()[-1].partition("qnnmem ")[2])
     assert exit_code(run(*command)) == 0
-    # LPAI has no floating point; bits are compared in the floats of the desk.
+    # LPAI has no floating point, so the bits are compared in a float build.
     at = command.index("--quantize")
     command[at : at + 2] = ["--float", "--force"]
     assert exit_code(run(*command)) == 0
@@ -61,14 +61,14 @@ def test_each_shape_is_a_graph_and_weights_are_stored_once(model: str) -> None:
 
 
 def test_free_dimensions_are_named(model: str) -> None:
-    """Without sizes nothing is guessed."""
+    """Open dimensions without a size exit with 2, and the sentence names them."""
     done = run("fix", model, "-o", "out")
     assert exit_code(done) == 2
     assert "these dimensions are open: h" in sentence(done)
 
 
 def test_what_is_given_once_holds_for_all() -> None:
-    """Shapes of one tensor make graphs, another that has one shape is the same in each."""
+    """Several shapes of a tensor make several graphs; a tensor with one shape is equal in all."""
     sets = shape_sets([("a", (1, 2)), ("b", (3,)), ("a", (1, 4))])
     assert sets == ({"a": (1, 2), "b": (3,)}, {"a": (1, 4), "b": (3,)})
     assert set_names(sets) == ["1x2", "1x4"]
@@ -84,13 +84,13 @@ def test_what_is_given_once_holds_for_all() -> None:
     ],
 )
 def test_sets_that_make_no_sense_are_refused(given: list[tuple[str, tuple[int]]], why: str) -> None:
-    """Numbers of shapes must agree."""
+    """Shapes that make unequal, equal or more than 16 sets are refused."""
     with pytest.raises(UsageError, match=why):
         shape_sets(given)
 
 
 def test_several_shapes_are_not_one_json(model: str) -> None:
-    """One document is for one result."""
+    """Several shape sets with --json exit with 2, because one document holds one result."""
     done = run("fix", model, "--shape", "x=1x4x9x9", "--shape", "x=1x4x8x8", "--json", "-o", "out")
     assert exit_code(done) == 2
     assert "several --shape sets cannot be combined with --json" in sentence(done)

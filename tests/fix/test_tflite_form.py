@@ -1,4 +1,4 @@
-"""`fix` on TFLite: the quantized ONNX form, what is changed in it, and what is said of both."""
+"""`fix` on TFLite changes the quantized ONNX form and reports on both files."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ IMAGE, WIDE, SMALL = (1, 32, 32, 4), (1, 32, 32, 24), (1, 16, 16, 4)
 
 
 def weights(name: str, shape: tuple[int, ...]) -> T:
-    """Weights with a scale for each channel."""
+    """Return weights with a scale for each channel."""
     numbers = np.random.default_rng(len(name))
     scales = tuple(float(one) for one in numbers.uniform(0.001, 0.01, shape[0]))
     data = numbers.integers(-127, 128, shape).astype("i1").tobytes()
@@ -21,18 +21,18 @@ def weights(name: str, shape: tuple[int, ...]) -> T:
 
 
 def bias(name: str, count: int) -> T:
-    """A bias of 32 bits."""
+    """Return a 32-bit bias."""
     values = np.random.default_rng(count).integers(-900, 900, count).astype("<i4")
     return T(name, (count,), INT32, values.tobytes(), scales=(0.001,), zeros=(0,))
 
 
 def held(name: str, shape: tuple[int, ...], scale: float, zero: int = 3) -> T:
-    """A quantized tensor."""
+    """Return a quantized tensor."""
     return T(name, shape, INT8, scales=(scale,), zeros=(zero,))
 
 
 def pictures(path: Path) -> Path:
-    """A model of 8 bits that widens a picture and narrows it again, 28,672 bytes at once."""
+    """Write an 8-bit model that widens and narrows an image, with 28,672 live bytes."""
     tensors = (
         *(held("x", IMAGE, 0.02), weights("k1", (24, 3, 3, 4)), bias("b1", 24)),
         *(held("wide", WIDE, 0.05, -128), weights("k2", (4, 3, 3, 24)), bias("b2", 4)),
@@ -46,7 +46,7 @@ def pictures(path: Path) -> Path:
 
 
 def test_a_tflite_model_is_computed_in_bands(tmp_path: Path) -> None:
-    """Its scratch is that of the TFLite file; the change halves it and computes the same."""
+    """`fix` starts from the scratch of the TFLite file and writes a tiled ONNX model."""
     model, folder = pictures(tmp_path / "m.tflite"), tmp_path / "out"
     planned = json.loads(run("plan", model, "--json").stdout)
     assert planned["scratch_bytes"] == 28672
@@ -62,7 +62,7 @@ def test_a_tflite_model_is_computed_in_bands(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_changed_is_said(tmp_path: Path) -> None:
-    """For HTP, and where an operator has no nodes: a sentence that names it, exit code 2."""
+    """For HTP and for unknown operators, `fix` on TFLite exits with 2 and names the cause."""
     model = pictures(tmp_path / "m.tflite")
     done = run("fix", model, "--backend", "htp", "--soc", "SM8650", "-o", tmp_path / "a")
     assert exit_code(done) == 2

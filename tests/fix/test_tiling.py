@@ -1,4 +1,4 @@
-"""A model computed in bands computes the same, or is refused."""
+"""A tiled model computes the same results, or tiling is refused."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from qnnmem.units import round_up
 
 
 def chain(*ops: dict[str, Any], rows: int = 12, opset: int = 17) -> onnx.ModelProto:
-    """A chain of nodes on a picture of 4 channels and 10 columns."""
+    """Return a chain of nodes on an image of 4 channels and 10 columns."""
     nodes: list[onnx.NodeProto] = []
     constants: list[onnx.TensorProto] = []
     last = "x"
@@ -49,7 +49,7 @@ def chain(*ops: dict[str, Any], rows: int = 12, opset: int = 17) -> onnx.ModelPr
 
 
 def weights(*shape: int) -> numpy.ndarray[Any, Any]:
-    """Random numbers."""
+    """Return random numbers."""
     return numpy.random.default_rng(1).standard_normal(shape).astype(numpy.float32)
 
 
@@ -57,23 +57,23 @@ CONV = {"op": "Conv", "constants": [weights(4, 4, 3, 3)], "pads": [1, 1, 1, 1]}
 
 
 def refusal(model: onnx.ModelProto, bands: int = 2) -> str:
-    """Why a whole model cannot be computed in bands; empty where it can."""
+    """Return why a whole model cannot be tiled; empty if it can."""
     graph = TiledGraph.of(shaped(model))
     found = Bander(graph).bands(TileRegion(0, len(graph.nodes), bands))
     return found if isinstance(found, str) else ""
 
 
 def test_random_graphs_are_the_same_bit_by_bit() -> None:
-    """However a random graph is cut, no bit of any output changes."""
+    """Tiling a random graph changes no bit of any output."""
     found = {seed: cut_and_compare(seed)[0] for seed in seeds(60)}
     assert {seed: gaps for seed, gaps in found.items() if any(gaps)} == {}
-    assert sum(map(len, found.values())) > len(found)  # most are cut at all
+    assert sum(map(len, found.values())) > len(found)  # most graphs can be tiled
 
 
 @pytest.mark.parametrize("seed", range(0, 60, 3))
 @pytest.mark.parametrize("inplace", [False, True])
 def test_bytes_of_a_region_are_those_of_the_model(seed: int, inplace: bool) -> None:
-    """What the search counts for a region in bands is what is alive in the written model."""
+    """The cost of a tiled region equals the live bytes of the written model."""
     graph = TiledGraph.of(shaped(make(seed)))
     costs = RegionCosts(graph, PoolOptions(inplace=inplace))
     bander = Bander(graph)
@@ -91,7 +91,7 @@ def test_bytes_of_a_region_are_those_of_the_model(seed: int, inplace: bool) -> N
 
 
 def test_search_finds_regions_that_need_less() -> None:
-    """A model that widens and narrows again needs fewer bytes in bands."""
+    """Tiling a model that widens and narrows saves more than 40 % of the peak."""
     wide = {"op": "Conv", "constants": [weights(12, 4, 3, 3)], "pads": [1, 1, 1, 1]}
     narrow = {"op": "Conv", "constants": [weights(2, 12, 3, 3)], "strides": [2, 2]}
     graph = TiledGraph.of(shaped(chain(wide, {"op": "Relu"}, narrow, rows=40)))
@@ -129,14 +129,14 @@ def test_search_is_the_same_every_time() -> None:
     ],
 )
 def test_what_is_not_understood_is_refused(ops: tuple[dict[str, Any], ...], reason: str) -> None:
-    """An op that mixes rows otherwise than is known is never computed in bands."""
+    """An op whose rows depend on each other in an unknown way is never tiled."""
     found = refusal(chain(*ops))
     assert found
     assert reason in found
 
 
 def test_old_operator_sets_cut_by_attributes() -> None:
-    """Slice had attributes before operator set 10."""
+    """Before operator set 10, Slice is written with attributes."""
     model = chain(CONV, {"op": "Relu"}, opset=9)
     graph = TiledGraph.of(shaped(model))
     banded = Bander(graph).bands(TileRegion(0, 2, 3))
@@ -149,7 +149,7 @@ def test_old_operator_sets_cut_by_attributes() -> None:
 
 
 def test_few_pixels_and_long_sums_are_refused() -> None:
-    """Bands that would be summed in other pieces, and so be rounded otherwise, are left alone."""
+    """Bands with few pixels and long sums are refused, because they would round differently."""
     long = {"op": "Conv", "constants": [weights(4, 64, 3, 3)], "pads": [1, 1, 1, 1]}
     wide = {"op": "Conv", "constants": [weights(64, 4, 1, 1)]}
     assert "round" in refusal(chain(wide, long), 6)
@@ -157,7 +157,7 @@ def test_few_pixels_and_long_sums_are_refused() -> None:
 
 
 def test_noise_is_no_constant() -> None:
-    """A node that reads nothing and gives something else every time stays a step of the model."""
+    """A random node without inputs is an op, not a constant."""
     model = chain(CONV, {"op": "Relu"})
     noise = helper.make_node("RandomNormal", [], ["noise"], shape=[1, 4, 12, 10])
     model.graph.node.insert(0, noise)
@@ -172,7 +172,7 @@ def test_noise_is_no_constant() -> None:
 
 
 def test_an_order_that_needs_less_is_written_into_the_model(tmp_path: Path) -> None:
-    """Nodes lie in the order of the plan, and give the same."""
+    """A better op order is written into the model, and the results stay the same."""
     model = onnx.parser.parse_model(
         """<ir_version: 8, opset_import: ["" : 17]> g (float[1,64] x) => (float[1,1] y) {
         a = Concat <axis=1> (x, x, x, x)  b = Concat <axis=1> (x, x, x, x)
@@ -189,7 +189,7 @@ def test_an_order_that_needs_less_is_written_into_the_model(tmp_path: Path) -> N
 
 
 def test_what_gives_other_results_is_dropped(tmp_path: Path) -> None:
-    """A change whose results differ does not count, however small its scratch."""
+    """A change with different results is dropped, however small its scratch."""
     wide = {"op": "Conv", "constants": [weights(12, 4, 3, 3)], "pads": [1, 1, 1, 1]}
     narrow = {"op": "Conv", "constants": [weights(2, 12, 3, 3)], "strides": [2, 2]}
     model = chain(wide, {"op": "Relu"}, narrow, rows=40)

@@ -1,4 +1,4 @@
-"""The time limit of a search ends also a step that a model makes long."""
+"""The time limit of a search also stops a single long step."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from qnnmem.planner import PoolOptions
 
 
 class LongWalks:
-    """A remedy that walks over the nodes of the model, as all do, and does not look at a clock."""
+    """A remedy that walks over the nodes of the model for ever and checks no clock."""
 
     name = "walks"
 
     def changes(self, bench: FixBench, base: JudgedChange) -> Iterator[JudgedChange]:
-        """Give nothing for a very long time."""
+        """Walk for ever."""
         ask_deadline()
         while True:
             live(base.change.model.scope.graph)
         yield base
 
     def replay(self, case: FixCase, base: Change, step: Step) -> Change:
-        """Never asked."""
+        """Fail: the test never replays this remedy."""
         raise NotImplementedError
 
 
 def test_a_long_step_ends_with_the_search(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What is known by then is the result, with a note."""
+    """A step over the time limit ends the search with the results so far and a note."""
     monkeypatch.setattr(remedy_search, "_LAST_STEP_S", 0.2)
     path = wide_picture(tmp_path / "m.onnx")
     model = read_shaped(path, dims={"batch": 1})
@@ -44,4 +44,4 @@ def test_a_long_step_ends_with_the_search(tmp_path: Path, monkeypatch: pytest.Mo
     found = fix_for_lpai(case, remedies=(LongWalks(),))
     assert [one.change.remedy for one in found.tried] == ["none"]
     assert "the time limit ended the search; more time might find a smaller result" in found.notes
-    ask_deadline()  # nothing is enforced any more
+    ask_deadline()  # no deadline is active any more
