@@ -9,7 +9,7 @@ from client_mistakes import build, one_graph
 
 @pytest.fixture(scope="session")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The example client, compiled once."""
+    """Return the example client, compiled once."""
     compiler = shutil.which("gcc") or shutil.which("cc")
     if compiler is None:
         pytest.skip("there is no C compiler")
@@ -18,7 +18,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def binary(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A context binary with one small graph that has state."""
+    """Return the path of a context binary with one small stateful graph."""
     path = tmp_path_factory.mktemp("binary") / "counter.bin"
     path.write_bytes(one_graph())
     return path

@@ -1,4 +1,4 @@
-"""Programs under the contract; every mistake of `tests/client_mistakes.py`."""
+"""Programs under the contract, with each mistake of `tests/client_mistakes.py`."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ from qnnmem.results.programs import Frame
 from qnnmem.results.schema import load_schema
 
 ROOT = Path(__file__).resolve().parents[2]
-# One of each kind: freed, misaligned, short, changed, ignored, leaked, in flight.
-# Those that the other programs make, too, are left to them.
+# One mistake of each kind: freed, misaligned, short, changed, ignored, leaked, in flight.
+# The other programs cover the mistakes that are left out here.
 TRIED = (
     *("scratch-misaligned", "scratch-block-too-small", "persistent-freed-early"),
     *("persistent-overwritten", "finalize-code-ignored"),
@@ -62,7 +62,7 @@ check = verb("check-client")
 
 
 def test_every_mistake_of_the_client_has_an_expectation() -> None:
-    """What the example can do wrong and what the tool expects go together."""
+    """Every mistake of the example client has an expectation, and every expectation a mistake."""
     source = (ROOT / "examples" / "lpai_client.c").read_text("utf-8")
     assert [name for name in MISTAKES if f'makes("{name}")' not in source] == []
     assert {one.line for one in MISTAKES.values()} - {""} <= lines().keys()
@@ -73,7 +73,7 @@ def test_every_mistake_of_the_client_has_an_expectation() -> None:
 def test_a_mistake_is_found_with_its_rule_and_its_line(
     client: Path, binary: Path, name: str
 ) -> None:
-    """The rule, the line of the call, and the line where memory was freed."""
+    """A mistake is found with its rule, the line of the call and the line that freed the memory."""
     assert list(problems(run(client, binary, name), MISTAKES[name])) == []
 
 
@@ -81,7 +81,7 @@ def test_a_mistake_is_found_with_its_rule_and_its_line(
 def test_a_client_without_mistakes_is_clean_and_computes_the_same(
     client: Path, binary: Path, tmp_path: Path, words: tuple[str, ...]
 ) -> None:
-    """Nothing is found, and the last result is what the runtime computes in Python."""
+    """A correct client has no findings and computes the same result as the runtime in Python."""
     import numpy
 
     data = numpy.arange(25, dtype=numpy.int32)
@@ -99,7 +99,7 @@ def test_a_client_without_mistakes_is_clean_and_computes_the_same(
 def test_a_large_buffer_is_copied_whole_or_not_at_all(
     monkeypatch: pytest.MonkeyPatch, at_once: bool
 ) -> None:
-    """Its end may not be mapped; a system may lack the way that copies once."""
+    """A large buffer is copied completely or not at all, with or without the quick system call."""
     import numpy
 
     if not at_once:
@@ -127,13 +127,13 @@ def test_a_large_buffer_is_copied_whole_or_not_at_all(
 
 
 def test_a_number_that_another_process_may_have_is_not_used() -> None:
-    """Once a process has ended and its parent knows, nothing is copied by its number."""
+    """After a process ends, quick copies refuse its pid, which another process may reuse."""
     import numpy
 
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     quick = process_memory.QuickCopies(child.pid)
     child.communicate(b"\n")
-    quick._pid = os.getpid()  # as if the number were somebody else's by now
+    quick._pid = os.getpid()  # as if another process had the pid by now
     data = numpy.ones(1 << 16, numpy.uint8)
     other = numpy.zeros(1 << 16, numpy.uint8)
     address = other.__array_interface__["data"][0]
@@ -143,7 +143,7 @@ def test_a_number_that_another_process_may_have_is_not_used() -> None:
 
 
 def test_the_command_says_which_rule_and_where(client: Path, binary: Path, tmp_path: Path) -> None:
-    """Exit code 1, JSON that fits its schema, and a suppression that makes it the program's own."""
+    """`check-client` exits with 1, names rule and line, writes JSON and accepts suppressions."""
     target = tmp_path / "found.json"
     done = check("-o", target, "--", client, binary, "input-misaligned")
     assert exit_code(done) == 1
@@ -156,7 +156,7 @@ def test_the_command_says_which_rule_and_where(client: Path, binary: Path, tmp_p
         "QnnContext_createFromBinary",
         "QnnGraph_setConfig",
     ]
-    assert [one["contexts"] for one in moments] == [1] * len(moments)  # it gave up
+    assert [one["contexts"] for one in moments] == [1] * len(moments)  # the client stopped
     assert moments[-1]["registered_bytes"] > moments[0]["registered_bytes"] > 0
     known = tmp_path / "known.txt"
     known.write_text("# meant\nR3 QnnGraph_execute lpai_client.c\n", "utf-8")
@@ -166,7 +166,7 @@ def test_the_command_says_which_rule_and_where(client: Path, binary: Path, tmp_p
 
 
 def test_findings_are_for_build_servers_too(client: Path, binary: Path, tmp_path: Path) -> None:
-    """SARIF, of its published schema, has both places; JUnit has a failure."""
+    """SARIF output states both places and obeys its schema; JUnit output has a failure."""
     target = tmp_path / "found.sarif"
     check("--format", "sarif", "-o", target, "--", client, binary, "scratch-freed-early")
     log = published_schemas.check_sarif(target.read_text("utf-8"))
@@ -180,14 +180,14 @@ def test_findings_are_for_build_servers_too(client: Path, binary: Path, tmp_path
 
 
 def test_a_device_would_go_on(client: Path, binary: Path) -> None:
-    """Asked to continue, the call that broke a rule answers 0 and the program comes to its end."""
+    """With --continue-on-error the faulty call returns 0, and the program runs to its end."""
     done = check("--continue-on-error", "--", client, binary, "input-misaligned")
     assert exit_code(done) == 1
     assert "exit code 0" in done.output
 
 
 def test_numbers_and_cures_are_of_what_was_given(client: Path, binary: Path) -> None:
-    """Sizes of inputs come from the tensor; of an address the remainder is known."""
+    """A finding about a size names the tensor's fields; one about an address its remainder."""
     short = check("--", client, binary, "output-too-small").output
     assert "getProperty" not in short
     assert "the tensor's dimensions and data type" in short
@@ -196,7 +196,7 @@ def test_numbers_and_cures_are_of_what_was_given(client: Path, binary: Path) -> 
 
 
 def test_a_clean_program_keeps_its_exit_code_and_that_is_said(client: Path, binary: Path) -> None:
-    """Findings end with 1 as well, so the last line tells the two apart."""
+    """If a clean program exits with 1, the last line says that the code is the program's own."""
     done = check("--", "sh", "-c", f"{client} {binary}; exit 1")
     assert exit_code(done) == 1
     assert done.output.splitlines()[-1] == "exit code 1 is the program's own, not a finding"
@@ -204,7 +204,7 @@ def test_a_clean_program_keeps_its_exit_code_and_that_is_said(client: Path, bina
 
 
 def test_who_gives_up_where_more_input_is_asked_for_is_told(client: Path, tmp_path: Path) -> None:
-    """The example takes code 6038 for a failure; that it then frees nothing follows from this."""
+    """A client that treats code 6038 as a failure breaks C10 and gets no finding for its leaks."""
     binary = tmp_path / "window.bin"
     binary.write_bytes(one_graph("window"))
     report = run(client, binary)
@@ -216,7 +216,7 @@ def test_who_gives_up_where_more_input_is_asked_for_is_told(client: Path, tmp_pa
 def test_what_is_left_behind_is_told_at_the_call_that_met_it(
     client: Path, binary: Path, tmp_path: Path
 ) -> None:
-    """In every form the call stands with its own line, and where the thing was made beside it."""
+    """Each format reports a leaked context at the freeing call and names the line that made it."""
     at = lines()
     met, made = f"lpai_client.c:{at['backendFree']}", f"lpai_client.c:{at['contextCreate']}"
     words = ("--", client, binary, "context-leaked")
@@ -242,7 +242,7 @@ def test_what_is_left_behind_is_told_at_the_call_that_met_it(
 def test_what_is_never_freed_is_told_where_it_was_made(
     client: Path, binary: Path, tmp_path: Path
 ) -> None:
-    """The end of a program has no line: the one that is named says what it is."""
+    """A backend that is never freed is reported at exit, with the line that made the backend."""
     made = f"made at examples/lpai_client.c:{lines()['backendCreate']}"
     words = ("--", client, binary, "backend-leaked")
     done = check(*words)
@@ -258,7 +258,7 @@ def test_what_is_never_freed_is_told_where_it_was_made(
 def test_other_ways_to_start_a_client(
     client: Path, binary: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
 ) -> None:
-    """Behind a script or a debugger, with another heap, sanitized: one finding, with both lines."""
+    """A script, a debugger, another heap or a sanitizer gives one finding with both lines."""
     command = [str(client)]
     if kind == "script":
         command = [str(tmp_path / "start.sh")]
@@ -287,14 +287,14 @@ def test_other_ways_to_start_a_client(
 
 @pytest.mark.parametrize("code", [0, 1, 9])
 def test_a_program_that_never_calls_qnn_is_no_clean_client(code: int) -> None:
-    """Nothing was checked: exit code 2, whatever its own was; 1 would look like findings."""
+    """A program that never calls QNN exits with 2, whatever its own exit code; 1 means findings."""
     done = check("--", sys.executable, "-c", f"raise SystemExit({code})")
     assert exit_code(done) == 2
     assert f"never called QNN (exit code {code})" in done.output
 
 
 def test_who_ends_amid_a_release_is_excused_too(tmp_path: Path) -> None:
-    """What was freed and is still known by its handle is no reason to give up here."""
+    """A process that dies during a release loses its handles without a finding."""
     session = ClientSession(profile(), stacks.Symbols(str(tmp_path)), print)
     system = ClientSystem(lpai.SystemContext.create())
     system.system.free()
@@ -304,7 +304,7 @@ def test_who_ends_amid_a_release_is_excused_too(tmp_path: Path) -> None:
 
 
 def test_a_line_of_source_is_readable(tmp_path: Path) -> None:
-    """Tabs are spaces, and the place of what a compiler's own library does is its caller's."""
+    """Source lines have spaces for tabs; a frame of a language runtime gives way to its caller."""
     source = tmp_path / "pool.s"
     source.write_text("\tCALL\tAX\n", "utf-8")
     assert stacks.with_source(Frame("f", str(source), 1, "", 0)).source == "CALL AX"
@@ -316,7 +316,7 @@ def test_a_line_of_source_is_readable(tmp_path: Path) -> None:
 def test_what_cannot_be_run_is_said_in_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A program that is not there, one that is static, and a machine without a compiler."""
+    """A missing, static, musl or 32-bit program and a missing compiler each give one sentence."""
     assert "does not exist" in sentence(check("--", tmp_path / "nothing"))
     (tmp_path / "here").write_bytes(b"#!/bin/sh\n")
     (tmp_path / "here").chmod(0o755)
@@ -343,7 +343,7 @@ def test_what_cannot_be_run_is_said_in_a_sentence(
 def test_a_client_whose_checker_is_killed_does_not_hang(
     client: Path, binary: Path, tmp_path: Path
 ) -> None:
-    """It is ended with its checker, and the next run removes the folder of the socket."""
+    """A client ends when its checker is killed, and the next run removes the socket folder."""
     command = [sys.executable, "-m", "qnnmem", "check-client", "--", str(client), str(binary)]
     environment = os.environ | {"TMPDIR": str(tmp_path)}
     with subprocess.Popen(
@@ -362,7 +362,7 @@ def test_a_client_whose_checker_is_killed_does_not_hang(
         assert mine
         held = os.pidfd_open(mine[0])
         os.kill(parent.pid, signal.SIGKILL)
-    assert select.select([held], [], [], 600)[0]  # it ends
+    assert select.select([held], [], [], 600)[0]  # the client ends
     os.close(held)
 
 
@@ -374,7 +374,7 @@ def _program(pid: int) -> str:
 
 
 def test_a_client_that_is_killed_leaves_nothing_behind(client: Path, tmp_path: Path) -> None:
-    """No thread of a queue, no descriptor and no file stays."""
+    """A killed client leaves no queue thread, no descriptor and no file in the checker."""
     try:
         assert list(killed_problems(len(seeds(3)), 5, tmp_path, client)) == []
     finally:
@@ -382,7 +382,7 @@ def test_a_client_that_is_killed_leaves_nothing_behind(client: Path, tmp_path: P
 
 
 def test_an_execution_has_limits_as_in_net_run(client: Path, binary: Path) -> None:
-    """One that takes too long ends the program."""
+    """An execution over its time limit ends the program with finding B1."""
     command = (str(client), str(binary), "runs=100000000")
     late = ExecutionLimits(time_s=1e-5)
     report = check_client(ClientOptions(command, profile(), time_limit_s=600, limits=late))
@@ -392,7 +392,7 @@ def test_an_execution_has_limits_as_in_net_run(client: Path, binary: Path) -> No
 
 
 def test_memory_is_limited_while_a_program_runs() -> None:
-    """And only then."""
+    """The memory limit applies only while a program runs."""
     before = resource.getrlimit(resource.RLIMIT_AS)
     with limited_memory(1 << 50):
         assert resource.getrlimit(resource.RLIMIT_AS)[0] == min(
@@ -402,7 +402,7 @@ def test_memory_is_limited_while_a_program_runs() -> None:
 
 
 def test_a_program_in_a_binary_is_rehearsed(client: Path, tmp_path: Path) -> None:
-    """What cannot run is refused before it comes near this process."""
+    """A binary with an invalid program is refused with B1 and 5005 before this process runs it."""
     from qnnmem.lpai.binary import pack
     from qnnmem.lpai.selftest.models import context
 
@@ -414,13 +414,13 @@ def test_a_program_in_a_binary_is_rehearsed(client: Path, tmp_path: Path) -> Non
 
 
 def test_messages_of_a_hostile_client_end_a_connection_at_worst() -> None:
-    """They may be refused; the next client is still answered."""
+    """A hostile message at most closes its connection, and the next client is still served."""
     assert attack(len(seeds(200)), 0) == []
 
 
 @pytest.mark.parametrize("line", ["R" * 501, "R3 " + "*a" * 21, "L1\n" * 10_001])
 def test_a_suppression_that_takes_long_is_refused(line: str, tmp_path: Path) -> None:
-    """Patterns are compared with every finding: their length and number are bounded."""
+    """Suppressions that are too long, too complex or too many are refused."""
     path = tmp_path / "known.txt"
     path.write_text(line, "utf-8")
     with pytest.raises(LoadError, match="more than"):
@@ -428,7 +428,7 @@ def test_a_suppression_that_takes_long_is_refused(line: str, tmp_path: Path) -> 
 
 
 def _refuse_threads(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """Let threads of a name not start, as where a machine has too many."""
+    """Make threads with this name fail to start, as on an exhausted machine."""
     start = threading.Thread.start
 
     def refused(self: threading.Thread) -> None:
@@ -442,7 +442,7 @@ def _refuse_threads(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
 def test_a_client_is_not_left_waiting_where_no_thread_can_be_had(
     client: Path, binary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is told that the checker is gone, ends by itself, and is not called clean."""
+    """If no thread can start, the client ends by itself and is not called clean."""
     _refuse_threads(monkeypatch, "_serve")
     report = run(client, binary)
     assert not report.timed_out
@@ -453,7 +453,7 @@ def test_a_client_is_not_left_waiting_where_no_thread_can_be_had(
 def test_a_report_is_made_where_no_thread_can_be_had_to_clean_up(
     client: Path, binary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The contexts of a program that crashed are left alone then."""
+    """If no thread can clean up after a crash, the report is still complete."""
     _refuse_threads(monkeypatch, "abandon")
     assert list(problems(run(client, binary, "crash"), MISTAKES["crash"])) == []
 
@@ -461,7 +461,7 @@ def test_a_report_is_made_where_no_thread_can_be_had_to_clean_up(
 def test_without_a_thread_to_begin_with_that_is_said(
     client: Path, binary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """In a sentence."""
+    """If the server thread cannot start, `check-client` says so in one sentence."""
     _refuse_threads(monkeypatch, "socket server")
     assert "another thread" in sentence(check("--", client, binary))
 
@@ -469,7 +469,7 @@ def test_without_a_thread_to_begin_with_that_is_said(
 def test_no_program_is_blamed_for_what_this_machine_lacks(
     client: Path, binary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A binary is rehearsed in a child, which takes files and a process."""
+    """A lack of file descriptors is finding H1 of the host, not finding C4 of the program."""
 
     def none_left(*_: object, **__: object) -> None:
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
@@ -480,14 +480,14 @@ def test_no_program_is_blamed_for_what_this_machine_lacks(
         return (start if command[0] == str(client) else none_left)(command, **given)
 
     monkeypatch.setattr(subprocess, "Popen", popen)
-    monkeypatch.setattr(runtime_context, "_known", {})  # another test may have had it tried
+    monkeypatch.setattr(runtime_context, "_known", {})  # forget earlier rehearsals
     found = {one.rule for one in run(client, binary).findings}
     assert "H1" in found
     assert "C4" not in found
 
 
 def test_a_suppression_names_a_rule_that_there_is(tmp_path: Path) -> None:
-    """A line without effect would be taken for one that has it."""
+    """A suppression with an unknown rule is refused, because it would have no effect."""
     path = tmp_path / "known.txt"
     path.write_text("L1\nC? dlclose\n", "utf-8")
     assert read_suppressions(path) == (Suppression("L1"), Suppression("C?", "dlclose"))
@@ -497,7 +497,7 @@ def test_a_suppression_names_a_rule_that_there_is(tmp_path: Path) -> None:
 
 
 def test_the_shim_is_small_and_knows_every_function() -> None:
-    """Under 700 lines, and its tables have what the Python side has names for."""
+    """The shim has under 700 lines and the same tables as the Python side."""
     source = (ROOT / "src" / "qnnmem" / "programs" / "shim.c").read_text("utf-8")
     assert len(source.splitlines()) < 700
     assert len(NAMES) == 72 + 8
@@ -508,7 +508,7 @@ def test_the_shim_is_small_and_knows_every_function() -> None:
 
 
 def test_the_page_has_every_rule_about_programs() -> None:
-    """Title, consequence and cure stand in the reference."""
+    """The reference page has the title and the cure of each rule about programs."""
     page = (ROOT / "docs/reference/commands/check-client.md").read_text("utf-8")
     for rule in rules(PROGRAM).values():
         assert f"### {rule.id}" in page

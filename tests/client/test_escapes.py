@@ -1,6 +1,6 @@
-"""Every way in which a call can go past the checker, as SECURITY.md lists them.
+"""Every way in which a call can bypass the checker, as SECURITY.md lists them.
 
-A program that is not checked is not called clean: its calls are counted in the program itself.
+A program with unchecked calls is not called clean: the program itself counts its calls.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ check, watch, report_page = verb("check-client"), verb("watch"), verb("report")
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 BACKEND = HERE.parent / "watch" / "backend.c"
-# What is said of each way; empty where the calls are checked all the same.
+# The report on each way; empty if the calls are checked anyway.
 WAYS = {
     "plain": "",
     "closes-some": "",
@@ -53,13 +53,13 @@ WAYS = {
 
 @pytest.fixture(scope="session")
 def escapes(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The program, compiled once."""
+    """Return the compiled program."""
     return _compiled(tmp_path_factory.mktemp("escapes") / "escapes", HERE / "programs/escapes.c")
 
 
 @pytest.fixture(scope="session")
 def other_library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Another library with the name of ours."""
+    """Return another library with the name of our library."""
     target = tmp_path_factory.mktemp("other") / "libQnnLpai.so"
     return _compiled(target, BACKEND, "-shared", "-fPIC", "-Wl,-soname,libQnnLpai.so")
 
@@ -74,7 +74,7 @@ def _compiled(target: Path, source: Path, *flags: str) -> Path:
 
 
 def missed(*command: str | Path) -> ClientResult:
-    """The report of a run that is not clean, and that accuses nobody."""
+    """Return the report of a run that is neither clean nor has a finding."""
     words = tuple(map(str, command))
     report = check_client(ClientOptions(words, profile(), time_limit_s=600))
     assert report.findings == ()
@@ -84,9 +84,9 @@ def missed(*command: str | Path) -> ClientResult:
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_call_is_checked_or_said_to_be_missing(escapes: Path, way: str) -> None:
-    """Whatever the program does to its descriptors, processes, signals or memory."""
+    """Each call is checked or reported as missing, whatever the program does to its own process."""
     report = check_client(ClientOptions((str(escapes), way), profile(), time_limit_s=600))
-    rules = ["C9"] if way == "interrupted" else []  # a handler that calls QNN
+    rules = ["C9"] if way == "interrupted" else []  # a signal handler that calls QNN
     assert ([one.rule for one in report.findings], report.exit_code) == (rules, 0)
     assert WAYS[way] in in_words(report.not_checked)
     assert report.passes == (not WAYS[way])
@@ -94,18 +94,18 @@ def test_a_call_is_checked_or_said_to_be_missing(escapes: Path, way: str) -> Non
 
 
 def test_a_program_that_unmaps_the_count_ends(escapes: Path, binary: Path) -> None:
-    """Its next call crashes, which is a finding."""
+    """A program that unmaps its call counter crashes at the next call, with finding C7."""
     report = check_client(ClientOptions((str(escapes), "unmaps"), profile(), time_limit_s=600))
     assert [one.rule for one in report.findings] == ["C7"]
 
 
 def test_a_missing_call_accuses_nobody_of_a_leak(escapes: Path) -> None:
-    """What was freed by a call that did not come through was freed."""
+    """A call that bypasses the checker is reported, and gives no finding about a leak."""
     assert in_words(missed(escapes, "leaks").not_checked).startswith("1 call of thread")
 
 
 def test_limits_are_named_by_their_number(escapes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Threads and processes beyond what is served."""
+    """A reached limit on threads or processes is named with its number."""
     monkeypatch.setattr(socket_server, "_MOST_CONNECTIONS", 4)
     said = in_words(missed(escapes, "threads", "9").not_checked)
     assert "threads, the first of them thread" in said
@@ -119,7 +119,7 @@ def test_limits_are_named_by_their_number(escapes: Path, monkeypatch: pytest.Mon
 def test_threads_beyond_the_rows_are_counted_together(
     escapes: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Their numbers are not known, their calls are."""
+    """Calls of threads beyond the table are counted together."""
     monkeypatch.setattr(socket_server, "_MOST_CONNECTIONS", 4)
     begin = Ledger.__init__
 
@@ -134,7 +134,7 @@ def test_threads_beyond_the_rows_are_counted_together(
 def test_more_buffers_than_are_watched_is_said(
     client: Path, binary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nobody would notice that one of the others is freed."""
+    """More buffers than the checker can watch are reported as not checked."""
     keep = ProcessMemory.watch
 
     def crowded(self: ProcessMemory, ranges: list[tuple[int, int]]) -> None:
@@ -145,7 +145,7 @@ def test_more_buffers_than_are_watched_is_said(
 
 
 def test_a_checker_short_of_descriptors_does_not_say_clean(escapes: Path) -> None:
-    """It is not the program's fault either."""
+    """A checker without file descriptors exits with 3 and blames itself."""
     command = [sys.executable, "-m", "qnnmem", "check-client", "--", str(escapes), "threads", "20"]
 
     def few() -> None:
@@ -160,7 +160,7 @@ def test_a_checker_short_of_descriptors_does_not_say_clean(escapes: Path) -> Non
 def test_another_library_of_the_same_name_is_said(
     escapes: Path, other_library: Path, tmp_path: Path, linked: bool
 ) -> None:
-    """Opened by its path, or linked with an RPATH, which comes before LD_LIBRARY_PATH."""
+    """A second library of the same name is reported, opened by path or linked with an RPATH."""
     command: tuple[str | Path, ...] = (escapes, "other-library", other_library)
     if linked:
         source = tmp_path / "linked.c"
@@ -178,7 +178,7 @@ def test_another_library_of_the_same_name_is_said(
 def test_a_process_that_outlives_the_program_is_said(
     escapes: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whatever it calls later, nobody checks."""
+    """A process that outlives the program is reported, because its later calls are unchecked."""
     monkeypatch.setattr(ledger, "_END_S", 0.1)
     over = tmp_path / "over"
     try:
@@ -190,14 +190,14 @@ def test_a_process_that_outlives_the_program_is_said(
 
 
 def test_a_program_without_our_environment_is_none_of_ours(escapes: Path) -> None:
-    """It finds no library of ours. The verdict says how many calls were checked."""
+    """A process without the checker's environment is unchecked; the verdict counts the rest."""
     done = check("--", escapes, "no-environment")
     assert exit_code(done) == 0
     assert "breaks no rule in 3 QNN calls" in done.output
 
 
 def test_every_form_says_what_was_not_checked(escapes: Path, tmp_path: Path) -> None:
-    """Exit code 3, and no reader of any form takes it for clean."""
+    """Unchecked calls give exit code 3 and appear in the text, the JSON and the page."""
     said = "not checked: 1 call of thread"
     words = ("--force", "--", escapes, "clones")
     done = check(*words)
@@ -223,7 +223,7 @@ def test_every_form_says_what_was_not_checked(escapes: Path, tmp_path: Path) -> 
 
 
 def test_a_program_that_never_calls_is_no_test_that_passed(tmp_path: Path) -> None:
-    """Build servers count what has no failure and no error as passed."""
+    """A program that never calls QNN is an error in JUnit, because no failure counts as passed."""
     junit = tmp_path / "found.xml"
     assert exit_code(check("-o", junit, "--", sys.executable, "-c", "")) == 2
     suite = published_schemas.check_junit(junit.read_text("utf-8"))
@@ -233,7 +233,7 @@ def test_a_program_that_never_calls_is_no_test_that_passed(tmp_path: Path) -> No
 def test_findings_come_first_and_the_rest_is_said_too(
     client: Path, binary: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A broken rule is exit code 1, whatever else is not known."""
+    """Findings exit with 1, even if calls are unchecked, and the report lists both."""
     monkeypatch.setattr(
         Ledger, "not_checked", lambda *_: (NotChecked("2 calls of thread 3 of process 2", 2, 2, 3),)
     )
@@ -246,7 +246,7 @@ def test_findings_come_first_and_the_rest_is_said_too(
 def test_watch_says_what_it_did_not_see(
     tmp_path: Path, escapes: Path, other_library: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """More processes than it follows; a trace keeps that, too."""
+    """`watch` exits with 3 for processes beyond its limit, and a stored trace repeats that."""
     monkeypatch.setattr(process_memory, "MOST_PROCESSES", 1)
     monkeypatch.setenv("LD_LIBRARY_PATH", str(other_library.parent))
     trace = tmp_path / "seen.jsonl"
@@ -262,7 +262,7 @@ def test_watch_says_what_it_did_not_see(
 
 
 def test_the_layout_of_the_count_is_that_of_the_header(tmp_path: Path) -> None:
-    """Both sides read the same file."""
+    """The ledger has the same size in Python as in the C header."""
     source = tmp_path / "size.c"
     header = (ROOT / "src/qnnmem/programs/ledger.h").read_text("utf-8")
     includes = ("dlfcn", "fcntl", "stdatomic", "stdint", "stdio", "string", "sys/mman", "unistd")
@@ -277,7 +277,7 @@ def test_the_layout_of_the_count_is_that_of_the_header(tmp_path: Path) -> None:
 
 
 def test_the_workbench_does_not_take_it_for_clean_or_broken() -> None:
-    """It shows exit code 3 for a result that was dropped on it, 1 where rules are broken."""
+    """The workbench shows exit code 3 for unchecked calls and 1 for findings."""
     from qnnmem.workbench.show import exit_code_of
 
     missing = [{"what": "1 call of thread 2 of process 2", "calls": 1, "process": 2, "thread": 2}]

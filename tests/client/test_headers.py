@@ -23,7 +23,7 @@ from qnnmem.qnn.enums import TensorMemType
 
 pytestmark = pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no gcc")
 SOURCE = Path(__file__).parent / "programs" / "by_name.c"
-SIZES = {  # of the structs, as the interface has them on 64 bits
+SIZES = {  # sizes of the structs in the 64-bit interface
     **{"Qnn_ScaleOffset_t": 8, "Qnn_QuantizeParams_t": 40, "Qnn_ClientBuffer_t": 16},
     **{"Qnn_TensorV1_t": 112, "Qnn_TensorV2_t": 136, "Qnn_Tensor_t": TENSOR_BYTES},
     **{"Qnn_Scalar_t": 16, "Qnn_Param_t": 160, "Qnn_OpConfig_t": 80, "QnnContext_Config_t": 16},
@@ -42,7 +42,7 @@ OFFSETS = {
 }
 
 ONLINE = Path(__file__).parent / "programs" / "online_prepare.c"
-# What the pages' listings take from the client, and which type each value has.
+# Names that the listings on the pages take from the client, with the type of each.
 ARGUMENTS = (
     "Qnn_BackendHandle_t backendHandle, Qnn_GraphHandle_t graphHandle, "
     "QnnSystemContext_Handle_t qnnSystemCtxHandle, void *contextBinaryBuffer, "
@@ -88,7 +88,7 @@ for (size_t i = 0; i < graph->graphInfoV1.numGraphInputs; i++) {
 
 
 def compiled(folder: Path, text: str, *flags: str) -> str:
-    """What the compiler says of a file with all headers."""
+    """Return the compiler's messages for a file that includes all headers."""
     write_headers(folder / "include", force=True)
     source = folder / "source.c"
     includes = "".join(f'#include "{name}"\n' for name in headers() if name != MAIN)
@@ -99,7 +99,7 @@ def compiled(folder: Path, text: str, *flags: str) -> str:
 
 
 def test_structs_have_the_sizes_and_offsets_of_the_interface(tmp_path: Path) -> None:
-    """A compiler says so; a wrong size is an error."""
+    """Each struct has the size and the offsets of the interface, checked by the compiler."""
     lines = [f'_Static_assert(sizeof({n}) == {size}, "{n}");' for n, size in SIZES.items()]
     lines += [
         f'_Static_assert(offsetof({kind}, {member}) == {at}, "{kind} {member}");'
@@ -110,7 +110,7 @@ def test_structs_have_the_sizes_and_offsets_of_the_interface(tmp_path: Path) -> 
 
 
 def test_libraries_export_every_function_by_its_name(tmp_path: Path) -> None:
-    """A linker takes them, and they have the names that the headers declare."""
+    """The written libraries export each function that the headers declare."""
     include, folder = tmp_path / "include", tmp_path / "lib"
     write_headers(include)
     write_libraries(folder, include)
@@ -124,7 +124,7 @@ def test_libraries_export_every_function_by_its_name(tmp_path: Path) -> None:
     declared = set(re.findall(r"F\(\w+, (\w+),", (include / MAIN).read_text("utf-8")))
     assert len(declared) == 63 + 8
     assert declared <= exported
-    # One ends with MetaData in C, one takes a struct whose size is not public.
+    # One name ends with MetaData in C, and one function takes a struct of unpublished size.
     other = {"QnnSystemContext_getMetadata", "QnnContext_freeBinarySectionUpdate"}
     assert set(NAMES.values()) - other <= exported
 
@@ -133,7 +133,7 @@ def test_libraries_export_every_function_by_its_name(tmp_path: Path) -> None:
 def test_a_client_by_names_compiles_and_is_clean(
     tmp_path: Path, binary: Path, version: str
 ) -> None:
-    """Linked with the libraries, each version of what a binary holds is read."""
+    """A client linked with the libraries is clean for each version of the binary info."""
     include, folder = tmp_path / "include", tmp_path / "lib"
     write_headers(include)
     write_libraries(folder, include)
@@ -148,7 +148,7 @@ def test_a_client_by_names_compiles_and_is_clean(
 
 
 def test_headers_of_others_stay(tmp_path: Path) -> None:
-    """A folder with one header of an SDK is refused, before anything is written."""
+    """A folder with a header of an SDK is refused before any file is written."""
     (tmp_path / "QnnInterface.h").write_text("/* of an SDK */\n", "utf-8")
     for words in ((), ("--force",)):
         done = verb("lpai", "headers")("-o", tmp_path, *words)
@@ -161,14 +161,14 @@ def test_headers_of_others_stay(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("listing", LISTINGS)
 def test_a_listing_compiles(listing: str, tmp_path: Path) -> None:
-    """With the names, members and types that the pages have, without a warning."""
+    """Each listing on a page compiles without a warning against the headers."""
     text = f"void listing({ARGUMENTS}) {{\n{LISTINGS[listing]}\n}}"
     assert compiled(tmp_path, text, "-Wno-unused-parameter") == ""
 
 
 @pytest.mark.htp
 def test_online_preparation_in_c_carries_the_hint(tmp_path: Path) -> None:
-    """Memhandle tensors and their node, composed in the real HTP library."""
+    """A C program composes memhandle tensors in the real library, and the binary has the hint."""
     try:
         library = installed_library().folder / "libQnnHtp.so"
     except NoCompiler as missing:

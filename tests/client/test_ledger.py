@@ -1,4 +1,4 @@
-"""The ledger: a call that a program counted and nobody answered is not checked."""
+"""The ledger: a call that a program counted and no checker answered is not checked."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DAMAGED = "the program overwrote or removed the counter of its calls"
 
 @pytest.fixture
 def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ledger]:
-    """A ledger that waits for nobody."""
+    """Return a ledger that does not wait for processes."""
     monkeypatch.setattr(module, "_END_S", 0.0)
     made = Ledger(tmp_path)
     yield made
@@ -28,24 +28,24 @@ def ledger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ledger]:
 
 
 def write(folder: Path, at: int, *words: int) -> None:
-    """Write words where the program would."""
+    """Write words at an offset of the ledger file."""
     with (folder / "ledger").open("r+b") as file:
         file.seek(at)
         file.write(struct.pack(f"<{len(words)}Q", *words))
 
 
 def row(number: int) -> int:
-    """Where a row lies."""
+    """Return the offset of a row."""
     return ROWS + number * 32
 
 
 def missed(ledger: Ledger) -> list[str]:
-    """What was not checked."""
+    """Return the descriptions of the unchecked calls."""
     return [one.what for one in ledger.not_checked("QNN came from elsewhere")]
 
 
 def test_the_file_has_its_size_and_is_closed_to_others(ledger: Ledger, tmp_path: Path) -> None:
-    """It belongs to this process and is new."""
+    """The ledger is a new file of fixed size with mode 600 and the pid of this process."""
     found = (tmp_path / "ledger").stat()
     assert found.st_size == LEDGER_BYTES == FUNCTIONS + 128 * 24
     assert found.st_mode & 0o777 == 0o600
@@ -57,7 +57,7 @@ def test_the_file_has_its_size_and_is_closed_to_others(ledger: Ledger, tmp_path:
 
 
 def test_a_full_disk_leaves_no_descriptor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The error is passed on."""
+    """A full disk raises OSError and leaves no open descriptor."""
 
     def full(*_: int) -> None:
         raise OSError(28, "No space left on device")
@@ -70,7 +70,7 @@ def test_a_full_disk_leaves_no_descriptor(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_answered_calls_are_checked(ledger: Ledger, tmp_path: Path) -> None:
-    """As many as were counted."""
+    """If each counted call was answered, nothing is missing."""
     write(tmp_path, row(1), 7, 8, 2, 0)
     ledger.hear(1)
     ledger.hear(1)
@@ -93,7 +93,7 @@ def test_answered_calls_are_checked(ledger: Ledger, tmp_path: Path) -> None:
 def test_a_difference_is_told(
     made: int, lost: int, heard: int, said: list[str], ledger: Ledger, tmp_path: Path
 ) -> None:
-    """Calls that were lost or not answered, and counts that cannot be."""
+    """Lost or unanswered calls are counted, and impossible counts are reported as damage."""
     write(tmp_path, row(1), 7, 8, made, lost)
     for _ in range(heard):
         ledger.hear(1)
@@ -101,7 +101,7 @@ def test_a_difference_is_told(
 
 
 def test_threads_beyond_the_table_share_a_row(ledger: Ledger, tmp_path: Path) -> None:
-    """Their calls are counted, too; a row beyond that is refused."""
+    """Calls of threads beyond the table share a row; a row number beyond that is refused."""
     write(tmp_path, row(4096), 0, 0, 5, 0)
     assert missed(ledger) == ["5 calls of other threads"]
     assert ledger.row(4096) == 4096
@@ -110,7 +110,7 @@ def test_threads_beyond_the_table_share_a_row(ledger: Ledger, tmp_path: Path) ->
 
 
 def test_limits_are_named_where_calls_are_missing(ledger: Ledger, tmp_path: Path) -> None:
-    """Not where everything was checked all the same."""
+    """Limits are named only if calls are missing."""
     ledger.refuse("512 threads")
     ledger.refuse("24 descriptors")
     ledger.refuse("512 threads")
@@ -123,7 +123,7 @@ def test_limits_are_named_where_calls_are_missing(ledger: Ledger, tmp_path: Path
 
 
 def test_other_ways_past_the_checker_are_told(ledger: Ledger, tmp_path: Path) -> None:
-    """Each by its own sentence."""
+    """Too many processes, a process without LD_PRELOAD and a foreign library have own sentences."""
     write(tmp_path, 16, 1025, 3, 1)
     found = ledger.not_checked("QNN came from elsewhere")
     assert [one.what for one in found] == [
@@ -140,7 +140,7 @@ def test_other_ways_past_the_checker_are_told(ledger: Ledger, tmp_path: Path) ->
 def test_a_ledger_that_was_touched_proves_nothing(
     harm: str, ledger: Ledger, tmp_path: Path
 ) -> None:
-    """Whatever the counts say."""
+    """An overwritten, removed, replaced or truncated ledger is reported as damaged."""
     path = tmp_path / "ledger"
     if harm == "overwritten":
         write(tmp_path, HEAD, 1)
@@ -154,7 +154,7 @@ def test_a_ledger_that_was_touched_proves_nothing(
 
 
 def test_a_process_that_goes_on_is_named(ledger: Ledger, tmp_path: Path) -> None:
-    """Only while it has the ledger: its number may be another's."""
+    """A running process is named only while it maps the ledger, because a pid may be reused."""
     me = os.getpid()
     write(tmp_path, PROCESSES, me, 0, 1 << 31, 1 << 40)
     assert missed(ledger) == []
@@ -166,7 +166,7 @@ def test_a_process_that_goes_on_is_named(ledger: Ledger, tmp_path: Path) -> None
 def test_processes_are_given_time_to_end(
     ledger: Ledger, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One that ends in that time is no fault."""
+    """A process that ends within the waiting time is not reported."""
     monkeypatch.setattr(module, "_END_S", 600.0)
     monkeypatch.setattr(module, "_LOOK_S", 0.0)
     looks = iter([True, True, False])
@@ -177,7 +177,7 @@ def test_processes_are_given_time_to_end(
 
 
 def test_functions_are_counted(ledger: Ledger, tmp_path: Path) -> None:
-    """Calls, nanoseconds and failures; zeros where the file was cut."""
+    """The ledger counts calls, nanoseconds and failures for each function, or zero if truncated."""
     write(tmp_path, FUNCTIONS, 1, 2, 3, 4, 5, 6)
     assert list(ledger.functions())[:2] == [(1, 2, 3), (4, 5, 6)]
     os.truncate(tmp_path / "ledger", FUNCTIONS + 24)
@@ -187,7 +187,7 @@ def test_functions_are_counted(ledger: Ledger, tmp_path: Path) -> None:
 
 
 def test_a_closed_ledger_is_closed_once(tmp_path: Path) -> None:
-    """The number may be another file's by then."""
+    """Closing a ledger twice does not close another file that reuses the descriptor."""
     made = Ledger(tmp_path)
     made.close()
     with (tmp_path / "other").open("w") as other:
@@ -197,12 +197,12 @@ def test_a_closed_ledger_is_closed_once(tmp_path: Path) -> None:
 
 
 def thread(number: int) -> NotChecked:
-    """Two calls of a thread."""
+    """Return an entry for two unchecked calls of a thread."""
     return NotChecked(f"2 calls of thread {number} of process 7", 2, 7, number)
 
 
 def test_a_verdict_names_what_is_few_and_counts_what_is_many() -> None:
-    """At most four parts; of several threads the first."""
+    """A verdict names at most four entries, merges threads and counts the rest."""
     others = [NotChecked(name) for name in "abcdef"]
     assert in_words([]) == ""
     assert in_words([others[0], thread(8)]) == "2 calls of thread 8 of process 7; a"
@@ -214,7 +214,7 @@ def test_a_verdict_names_what_is_few_and_counts_what_is_many() -> None:
 
 
 def test_several_threads_are_listed_below_the_verdict() -> None:
-    """Ten of them, the others as a number; one alone stands in the verdict."""
+    """Below the verdict up to ten threads are listed, and the others counted; one is not listed."""
     assert list(listed([thread(8), NotChecked("a")])) == []
     few = list(listed([thread(1), NotChecked("a"), thread(2)]))
     assert few == [

@@ -1,4 +1,4 @@
-"""Memory of a program that changes under our hands, by bad luck or on purpose."""
+"""Memory of a client that changes during a check, by accident or on purpose."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ from qnnmem.programs.process_memory import Gone, Mapping, ProcessMemory, Unreada
 from qnnmem.programs.stacks import Symbols
 
 PAGE = mmap.PAGESIZE
-UNMAPPED = 2  # how memory went, as the client says it
-_WAIT_S = 60.0  # for what comes at once, on whatever machine
+UNMAPPED = 2  # the client's code for unmapped memory
+_WAIT_S = 60.0  # generous: the event is immediate on any machine
 
-# Says where it has a buffer, becomes itself again, and in the end says what is in that.
+# Prints the address of a buffer, executes itself again, and finally prints the buffer's sum.
 BECOMES_ITSELF = """
 #include <stdio.h>
 #include <unistd.h>
@@ -45,7 +45,7 @@ int main(int argc, char **argv) {
 
 @pytest.fixture
 def pages() -> tuple[mmap.mmap, int]:
-    """Memory of our own, and where it is: this process is the client here."""
+    """Return memory of this process and its address; this process is the client."""
     made = mmap.mmap(-1, 8 * PAGE)
     return made, numpy.frombuffer(made, numpy.uint8).__array_interface__["data"][0]
 
@@ -53,7 +53,7 @@ def pages() -> tuple[mmap.mmap, int]:
 def test_what_was_freed_takes_no_room(
     pages: tuple[mmap.mmap, int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A program may have another buffer for each execution, however long it runs."""
+    """Freed buffers do not count against the memory limit, so a long run may use many buffers."""
     monkeypatch.setattr(buffers, "_MOST_BYTES", 3 * PAGE)
     start = pages[1]
     memory = ProcessMemory(os.getpid())
@@ -70,7 +70,7 @@ def test_what_was_freed_takes_no_room(
 
 @pytest.mark.skipif(shutil.which("gcc") is None, reason="there is no gcc")
 def test_what_follows_a_program_is_not_written_to(tmp_path: Path) -> None:
-    """The number is the same, and so is the place of the buffer."""
+    """After a program replaces itself with exec, nothing is written to its old addresses."""
     (tmp_path / "program.c").write_text(BECOMES_ITSELF, "utf-8")
     words = ("gcc", "-no-pie", str(tmp_path / "program.c"), "-o", str(tmp_path / "program"))
     subprocess.run(words, check=True)
@@ -96,7 +96,7 @@ def test_what_follows_a_program_is_not_written_to(tmp_path: Path) -> None:
 
 
 def test_a_process_that_ends_has_unmapped_nothing() -> None:
-    """A crash in one thread ends the process while a call of another is checked."""
+    """A process that was killed has not unmapped its buffers."""
     with subprocess.Popen(["/bin/cat"], stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
         assert child.stdin is not None
         assert child.stdout is not None
@@ -117,7 +117,7 @@ def test_a_process_that_ends_has_unmapped_nothing() -> None:
 
 
 def test_a_pipe_in_the_place_of_a_library_is_not_waited_for(tmp_path: Path) -> None:
-    """A program can put anything where a file was that it has mapped."""
+    """A pipe in place of a mapped library does not block the symbol lookup."""
     os.mkfifo(tmp_path / "library.so")
 
     class Mapped(ProcessMemory):
@@ -137,7 +137,7 @@ def test_a_pipe_in_the_place_of_a_library_is_not_waited_for(tmp_path: Path) -> N
 
 
 def test_a_line_of_a_header_has_the_name_of_the_header(tmp_path: Path) -> None:
-    """GNU addr2line takes it for a line of the source file that includes the header first."""
+    """A line of a header has the header's name, although addr2line may name the source file."""
     compiler, tool = shutil.which("gcc"), shutil.which("addr2line")
     if compiler is None or tool is None:
         pytest.skip("there is no gcc with binutils")
@@ -152,7 +152,7 @@ def test_a_line_of_a_header_has_the_name_of_the_header(tmp_path: Path) -> None:
 
 
 def test_lines_are_looked_up_only_so_long(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A program can have any number of frames, each in a file that takes its time."""
+    """Line lookups stop after 60 seconds in total."""
     now, looks = [0.0], []
 
     def run(command: list[str], *, timeout: float, **_: object) -> object:
@@ -171,7 +171,7 @@ def test_lines_are_looked_up_only_so_long(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_an_execution_is_held_while_another_call_is_answered() -> None:
-    """On a busy machine that call takes longer than the delay."""
+    """An execution is held back while another call of its process is answered."""
     process = SimpleNamespace(pid=os.getpid(), served=0, at_work={1})
     graph: Any = SimpleNamespace(process=process)
     flights = Flights()

@@ -1,4 +1,4 @@
-"""Programs in other styles than the example: each is clean, and its mistakes are found."""
+"""Programs in other styles than the example: each is clean, and each mistake is found."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from qnnmem.programs.stacks import Symbols
 from qnnmem.results.programs import Frame
 
 PROGRAMS = Path(__file__).parent / "programs"
-# By program: mistake, rule, the marked line of the call, that of another place.
+# By program: the mistake, the rule, the marked line of the call and of another place.
 MISTAKES = {
     "sample_app.cpp": [
         ("io-plain-malloc", "R3", "execute", ""),
@@ -106,7 +106,7 @@ MISTAKES = {
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A compiled program, its binary, and the lines that its source has marked."""
+    """A compiled program, its binary and the marked lines of its source."""
 
     path: Path
     binary: Path
@@ -115,7 +115,7 @@ class Program:
 
 @pytest.fixture(scope="module")
 def programs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Program]:
-    """All of them, compiled once."""
+    """Return all programs, compiled once."""
     compilers = {".c": shutil.which("gcc"), ".cpp": shutil.which("g++")}
     if None in compilers.values():
         pytest.skip("there is no gcc and g++")
@@ -147,7 +147,7 @@ def _marks(source: Path) -> dict[str, int]:
 
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_program_without_mistakes_is_clean(programs: dict[str, Program], name: str) -> None:
-    """Nothing is said about programs that keep the rules in another way."""
+    """A correct program in another style has no findings."""
     program = programs[name]
     report = run(program.path, program.binary)
     assert report.findings == ()
@@ -155,7 +155,7 @@ def test_a_program_without_mistakes_is_clean(programs: dict[str, Program], name:
 
 
 def test_what_shares_pages_with_state_may_be_written(programs: dict[str, Program]) -> None:
-    """The pages of an arena are read-only while writes to its state are traced."""
+    """Other data on the pages of a traced state may be written without a finding."""
     program = programs["sloppy.c"]
     options = ClientOptions(
         (str(program.path), str(program.binary)), profile(), time_limit_s=600, trace_state=True
@@ -165,7 +165,7 @@ def test_what_shares_pages_with_state_may_be_written(programs: dict[str, Program
 
 
 def test_a_block_is_no_more_aligned_than_it_was_asked_for(programs: dict[str, Program]) -> None:
-    """Pages of its own would hide that a program takes 64 for granted."""
+    """Under the conservative profile, a block is only as aligned as the program asked for."""
     program = programs["sloppy.c"]
     command = (str(program.path), str(program.binary), "past-end")
     strict = profile(alignment="conservative")
@@ -174,7 +174,7 @@ def test_a_block_is_no_more_aligned_than_it_was_asked_for(programs: dict[str, Pr
 
 
 def test_a_buffer_at_the_address_of_a_freed_one_is_another(programs: dict[str, Program]) -> None:
-    """Each execution may have a new buffer; the descriptions are the same to the byte."""
+    """A new buffer at the address of a freed one gives no finding."""
     program = programs["sample_app.cpp"]
     assert run(program.path, program.binary, "input-anew").findings == ()
 
@@ -183,7 +183,7 @@ def test_a_buffer_at_the_address_of_a_freed_one_is_another(programs: dict[str, P
 def test_memory_is_judged_as_it_is_during_the_execution(
     programs: dict[str, Program], way: str
 ) -> None:
-    """Pools were closed and are open again; the stack of an ended thread belongs to a new one."""
+    """Memory is judged at the time of the execution, not by its earlier state."""
     program = programs["sloppy.c"]
     report = run(program.path, program.binary, way)
     assert (report.findings, report.exit_code) == ((), 0)
@@ -199,7 +199,7 @@ def test_new_memory_at_the_address_of_an_old_stack_is_not_a_stack(
 
 
 def test_a_callback_may_execute(programs: dict[str, Program]) -> None:
-    """The notification has the queue: an execution that it makes does not wait for its own end."""
+    """A callback may execute a graph without waiting for its own end."""
     program = programs["first_day.cpp"]
     report = run(program.path, program.binary, "callback-executes")
     assert (report.findings, report.exit_code) == ((), 0)
@@ -207,7 +207,7 @@ def test_a_callback_may_execute(programs: dict[str, Program]) -> None:
 
 @pytest.mark.parametrize("way", ["child-closes", "becomes-another", "workers"])
 def test_a_process_is_not_taken_for_another(programs: dict[str, Program], way: str) -> None:
-    """A child that closes its library, the program that follows one, two with equal addresses."""
+    """A forked child, an exec and equal addresses in two processes cause no confusion."""
     program = programs["sloppy.c"]
     report = run(program.path, program.binary, way)
     assert (report.findings, report.exit_code, report.failed_calls) == ((), 0, {})
@@ -216,17 +216,17 @@ def test_a_process_is_not_taken_for_another(programs: dict[str, Program], way: s
 def test_a_child_that_comes_back_out_of_a_callback_leaves_the_line_alone(
     programs: dict[str, Program],
 ) -> None:
-    """The answer is for its parent, whose next calls are answered, too."""
+    """A child that returns from a callback does not use the connection of its parent."""
     program = programs["sloppy.c"]
     report = run(program.path, program.binary, "child-comes-back")
-    assert [one.rule for one in report.findings] == ["R12"]  # what is logged
+    assert [one.rule for one in report.findings] == ["R12"]  # the logged call
     assert (report.exit_code, report.failed_calls) == (0, {"QnnGraph_retrieve": 1})
 
 
 def test_processes_that_are_not_checked_are_not_called_clean(
     programs: dict[str, Program], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """There is room for so many; nothing is known of the others."""
+    """A program with more processes than the limit is not called clean."""
     monkeypatch.setattr(process_memory, "MOST_PROCESSES", 1)
     program = programs["sloppy.c"]
     report = run(program.path, program.binary, "child-executes")
@@ -237,7 +237,7 @@ def test_processes_that_are_not_checked_are_not_called_clean(
 def test_no_notification_comes_before_its_line(
     programs: dict[str, Program], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However late a busy machine hears of the thread for notifications, none is lost."""
+    """A notification is delivered even if the notification thread connects late."""
     process = ClientSession.process
 
     def late(session: ClientSession, pid: int, hello: Message) -> ClientProcess:
@@ -253,7 +253,7 @@ def test_no_notification_comes_before_its_line(
 def test_an_execution_whose_output_went_fails_and_that_is_said(
     programs: dict[str, Program],
 ) -> None:
-    """The program waits for the notification, whatever it has done to its memory."""
+    """An execution whose output was unmapped fails with C4, and the program still ends."""
     program = programs["sloppy.c"]
     report = run(program.path, program.binary, "output-lost")
     line = program.lines["async"]
@@ -273,7 +273,7 @@ def test_an_execution_whose_output_went_fails_and_that_is_said(
 def test_memory_that_goes_without_an_intercepted_call_is_named(
     programs: dict[str, Program], mistake: str, said: str
 ) -> None:
-    """The tensors are those of earlier executions. Who gives up after the error leaks nothing."""
+    """Memory that was unmapped or locked without an intercepted call is one finding, no leak."""
     program = programs["sloppy.c"]
     report = run(program.path, program.binary, mistake)
     sentences = [re.sub("0x[0-9a-f]+", "ADDRESS", one.sentence) for one in report.findings]
@@ -283,7 +283,7 @@ def test_memory_that_goes_without_an_intercepted_call_is_named(
 def test_an_execution_in_the_queue_begins_with_the_state_of_the_one_before(
     programs: dict[str, Program], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However late results are written, nobody reads state from before them."""
+    """A queued execution starts with the state of the previous one, even if results come late."""
     store = calls_graph._store
 
     def late(*given: Any, **named: Any) -> None:
@@ -298,7 +298,7 @@ def test_an_execution_in_the_queue_begins_with_the_state_of_the_one_before(
 def test_a_finding_of_the_queue_names_the_call_that_was_made(
     programs: dict[str, Program],
 ) -> None:
-    """The program called `QnnGraph_executeAsync`, and looks for that."""
+    """A finding in a queued execution names QnnGraph_executeAsync, which the program called."""
     program = programs["raii.cpp"]
     report = run(program.path, program.binary, "buffer-out-of-scope")
     assert {one.call for one in report.findings if one.rule == "R9"} == {"QnnGraph_executeAsync"}
@@ -306,7 +306,7 @@ def test_a_finding_of_the_queue_names_the_call_that_was_made(
 
 @pytest.mark.parametrize("mistake", ["worker-fails", "no-place"])
 def test_only_the_mistake_itself_is_told(programs: dict[str, Program], mistake: str) -> None:
-    """Not what a worker leaves behind that gave up, nor what a failed call did not make."""
+    """After a failed call, only the mistake itself is a finding, not the leftovers."""
     program = programs["pipeline.c"]
     report = run(program.path, program.binary, mistake)
     wanted = {"worker-fails": ("R4",), "no-place": ("C4",)}[mistake]
@@ -320,7 +320,7 @@ def test_only_the_mistake_itself_is_told(programs: dict[str, Program], mistake: 
 def test_a_mistake_is_found(
     programs: dict[str, Program], name: str, mistake: str, rule: str, line: str, other: str
 ) -> None:
-    """The rule, the line of the call, and where the memory went."""
+    """A mistake is found with its rule, the line of the call and the line that freed the memory."""
     program = programs[name]
     places = {
         (
@@ -337,8 +337,8 @@ def test_a_mistake_is_found(
 def test_a_call_without_a_line_has_that_of_what_is_before_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where a compiler has merged calls: the nearest line that it has left."""
-    merged = range(0x1E3C, 0x1EAD)  # as clang -O1 does it with the example
+    """A call that the compiler merged gets the nearest line before its address."""
+    merged = range(0x1E3C, 0x1EAD)  # clang -O1 merges this range of the example
 
     def looked_up(_: Symbols, __: str, path: str, offsets: list[int]) -> list[tuple[Frame, ...]]:
         return [

@@ -1,4 +1,4 @@
-"""Who knocks is served or sent away, and never left standing."""
+"""Each client that connects is served or refused, and never left waiting."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ from qnnmem.programs.watch.observer_server import WatchServer
 from qnnmem.programs.watch.trace import TraceRecorder
 
 HELLO = bytes((8, 0, 0, 0, 1, 0, 0, 0))  # a message without words
-_WAIT_S = 600.0  # for what comes at once, on whatever machine
+_WAIT_S = 600.0  # generous: the event is immediate on any machine
 
 
 def answer(line: ProgramConnection) -> bool:
-    """Answer until the other side hangs up."""
+    """Answer messages until the other side hangs up."""
     while True:
         line.send(line.receive().kind)
 
 
 @contextmanager
 def opened(folder: Path) -> Iterator[SocketServer]:
-    """A door that is closed in the end, with nobody behind it."""
+    """Return a server that is closed at the end and must have no connections left."""
     made = SocketServer(folder, answer, 8)
     try:
         yield made
@@ -48,7 +48,7 @@ def opened(folder: Path) -> Iterator[SocketServer]:
 
 
 def knock(made: SocketServer) -> socket.socket:
-    """A line from outside."""
+    """Connect to the server."""
     line = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     line.settimeout(_WAIT_S)
     line.connect(str(made.path))
@@ -56,7 +56,7 @@ def knock(made: SocketServer) -> socket.socket:
 
 
 def is_served(line: socket.socket) -> bool:
-    """Not where it is closed; one that is neither lets the test fail."""
+    """True if the server answers, False if it closed the connection."""
     try:
         line.sendall(HELLO)
         return len(line.recv(32)) == 32
@@ -65,7 +65,7 @@ def is_served(line: socket.socket) -> bool:
 
 
 def test_who_knocks_is_sent_away_where_no_descriptor_is_left(tmp_path: Path) -> None:
-    """And those who come when there are some again are served."""
+    """Without a free descriptor clients are refused; later clients are served."""
     with opened(tmp_path) as made:
         outside = [socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) for _ in range(4)]
         before = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -79,7 +79,7 @@ def test_who_knocks_is_sent_away_where_no_descriptor_is_left(tmp_path: Path) -> 
             for line in outside:
                 line.settimeout(_WAIT_S)
                 line.connect(str(made.path))
-            # A place is kept for the first one while the door waits for it.
+            # The backlog holds the first client while the server waits for its connection.
             assert [is_served(line) for line in outside][1:] == [False] * 3
         finally:
             for one in held:
@@ -95,7 +95,7 @@ def test_who_knocks_is_sent_away_where_no_descriptor_is_left(tmp_path: Path) -> 
 def test_who_knocks_is_sent_away_where_no_thread_can_be_had(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    """The next one is served."""
+    """Without a thread a client is refused, and the next client is served."""
     start, left = threading.Thread.start, [error]
 
     def refused(self: threading.Thread) -> None:
@@ -113,7 +113,7 @@ def test_who_knocks_is_sent_away_where_no_thread_can_be_had(
 def test_who_comes_in_while_it_is_closed_does_not_wait(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """However late the door hears of being closed."""
+    """A client that connects while the server closes does not wait."""
     is_here, goes_on = threading.Event(), threading.Event()
 
     class Slow(ProgramConnection):
@@ -136,7 +136,7 @@ def test_who_comes_in_while_it_is_closed_does_not_wait(
 
 
 def test_a_mistake_of_ours_ends_the_line_and_is_kept(tmp_path: Path) -> None:
-    """Nobody waits for an answer that never comes."""
+    """An exception in the server closes the connection and is kept as `crash`."""
 
     def fail(_: ProgramConnection) -> bool:
         raise ZeroDivisionError
@@ -150,7 +150,7 @@ def test_a_mistake_of_ours_ends_the_line_and_is_kept(tmp_path: Path) -> None:
 
 
 def test_a_line_may_stay_without_a_thread(tmp_path: Path) -> None:
-    """Until the door is closed."""
+    """A kept connection works without a thread until the server closes."""
     kept: list[ProgramConnection] = []
 
     def keep(line: ProgramConnection) -> bool:
@@ -179,7 +179,7 @@ socket.socket(socket.AF_UNIX, socket.SOCK_STREAM, fileno=int(sys.argv[1])).conne
 
 @contextmanager
 def abandoned(path: Path) -> Iterator[tuple[socket.socket, int]]:
-    """A line to a socket that a process opened which has ended, and the number of that."""
+    """Return a connection whose process has ended, and the pid of that process."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
         words = (sys.executable, "-c", CONNECTS, str(line.fileno()), str(path))
         child = subprocess.Popen(words, pass_fds=[line.fileno()])
@@ -189,7 +189,7 @@ def abandoned(path: Path) -> Iterator[tuple[socket.socket, int]]:
 
 
 def can_be_asked() -> bool:
-    """Whether this Linux can say who connected, and not only its number."""
+    """True if this Linux can identify the peer by a pidfd and not only by its pid."""
     line, other = socket.socketpair()
     with line, other, suppress(OSError):
         os.close(line.getsockopt(socket.SOL_SOCKET, socket_server._PEER_PIDFD))
@@ -202,7 +202,7 @@ needs_peers = pytest.mark.skipif(not can_be_asked(), reason="Linux before 6.5")
 
 @needs_peers
 def test_a_line_whose_process_has_ended_is_of_nobody(tmp_path: Path) -> None:
-    """Its number may be another process's by now, which nobody may look into then."""
+    """A connection whose process has ended is refused, because its pid may be reused."""
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as here:
         here.bind(str(tmp_path / "socket"))
         here.listen(2)
@@ -215,7 +215,7 @@ def test_a_line_whose_process_has_ended_is_of_nobody(tmp_path: Path) -> None:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as mine:
             mine.connect(str(tmp_path / "socket"))
             line = ProgramConnection(here.accept()[0], 8)
-            line.confirm()  # this process is there
+            line.confirm()  # this process is alive
             line.close()
 
 
@@ -224,7 +224,7 @@ def test_a_line_whose_process_has_ended_is_of_nobody(tmp_path: Path) -> None:
 def test_another_process_with_that_number_is_left_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: int
 ) -> None:
-    """Who holds the line gets no answer, whatever is said on it."""
+    """A connection whose pid belongs to another process by now gets no answer."""
     monkeypatch.setattr(ProgramConnection, "peer", lambda _: os.getpid())  # as if reused
     symbols = Symbols(str(tmp_path))
     recorder = TraceRecorder(tmp_path / "events", symbols)
