@@ -1,5 +1,5 @@
 /* A QNN library for tests: every function checks that its arguments arrive as they were sent, a few
- * also do something. With -DLINKED it is what a program is linked with. */
+ * also have an effect. With -DLINKED, the program links this library. */
 #include <stdarg.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -7,7 +7,7 @@
 #include <unistd.h>
 
 typedef uint64_t word;
-word *expected; /* where set, argument i of every call is the address of its element i */
+word *expected; /* if set, argument i of every call must be the address of element i */
 static word next_handle = 1;
 static void (*logger)(const char *, uint32_t, uint64_t, va_list);
 
@@ -81,7 +81,7 @@ static word f15(word a, word b, word c, word d) {
 }
 static word f19(word a, word b, word c) {
     if (expected) SEE(a, b, c)
-    if (b == 8) { /* it bears nobody beside it */
+    if (b == 8) { /* this graph fails if two threads finalize at once */
         static _Atomic int inside;
         int alone = inside++ == 0;
         usleep(1000);

@@ -10,7 +10,7 @@ HERE = Path(__file__).parent
 
 
 def _compiled(target: Path, source: str, *flags: str) -> Path:
-    """A program or a library of ours."""
+    """Compile a program or a library of the tests."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if compiler is None:
         pytest.skip("there is no C compiler")
@@ -22,19 +22,19 @@ def _compiled(target: Path, source: str, *flags: str) -> Path:
 
 @pytest.fixture(scope="session")
 def backend(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A library of QNN that looks at every argument."""
+    """Return a QNN library that checks every argument."""
     folder = tmp_path_factory.mktemp("backend")
     return _compiled(folder / "libQnnTest.so", "backend.c", "-shared", "-fPIC")
 
 
 @pytest.fixture(scope="session")
 def program(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A program that uses one."""
+    """Return a program that uses a QNN library."""
     return _compiled(tmp_path_factory.mktemp("program") / "program", "program.c")
 
 
 @pytest.fixture(scope="session")
 def linked(backend: Path) -> Path:
-    """The same program, linked with the library."""
+    """Return the same program, linked with the library."""
     flags = ("-DLINKED", str(backend), f"-Wl,-rpath,{backend.parent}")
     return _compiled(backend.parent / "linked", "program.c", *flags)

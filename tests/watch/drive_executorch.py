@@ -1,6 +1,6 @@
-"""ExecuTorch's own client of QNN, without torch: `drive_executorch.py BINARY` or without one.
+"""ExecuTorch's own client of QNN, without torch: `drive_executorch.py [BINARY]`.
 
-With a context binary it restores that; without one it begins to compose a graph.
+With a context binary the client restores the binary; without one it starts to compose a graph.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ OPTIONS = {
 
 
 def adaptor(package: Path) -> Any:
-    """The module with the client, loaded by itself."""
+    """Return the module with the client, loaded alone."""
     name = "PyQnnManagerAdaptor"
     file = next((package / "backends/qualcomm/python").glob(f"{name}*.so"))
     spec = importlib.util.spec_from_file_location(name, file)
@@ -37,7 +37,7 @@ def adaptor(package: Path) -> Any:
 
 
 def options(package: Path) -> bytes:
-    """What the client is told, in the form that it wants."""
+    """Return the client's options in its binary format."""
     schema = package / "backends/qualcomm/serialization/qc_compiler_spec.fbs"
     environment = {key: value for key, value in os.environ.items() if key != "LD_PRELOAD"}
     with tempfile.TemporaryDirectory() as folder:
@@ -48,7 +48,7 @@ def options(package: Path) -> bytes:
 
 
 def main() -> None:
-    """Says what each step answers."""
+    """Print the answer of each step."""
     spec = importlib.util.find_spec("executorch")
     assert spec is not None
     package = Path(next(iter(spec.submodule_search_locations or ())))
@@ -56,7 +56,7 @@ def main() -> None:
     if len(sys.argv) > 1:
         data = Path(sys.argv[1]).read_bytes()
         wrapped = bytes(module.QnnManager(told).MakeBinaryInfo(data))
-        client = module.QnnManager(told, wrapped)  # it does not keep these bytes alive
+        client = module.QnnManager(told, wrapped)  # the client does not keep these bytes alive
         print("InitBackend", client.InitBackend())
         print("InitContextCache", client.InitContextCache())
         for name in client.GetGraphNames():

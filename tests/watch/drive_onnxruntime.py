@@ -1,4 +1,4 @@
-"""Programs of ONNX Runtime that leak a session or go on without QNN: one for each word.
+"""Programs of ONNX Runtime that leak a session or continue without QNN, one for each word.
 
 A line with `# culprit` makes the session in question.
 """
@@ -26,14 +26,14 @@ WHAT, FOLDER = sys.argv[1], Path(sys.argv[2])
 
 
 def model(name: str, operator: str = "Relu") -> Any:
-    """One node between one input and one output."""
+    """Return a model of one node with one input and one output."""
     ends = [helper.make_tensor_value_info(one, TensorProto.FLOAT, [1, 16]) for one in "xy"]
     graph = helper.make_graph([helper.make_node(operator, ["x"], ["y"])], name, ends[:1], ends[1:])
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
 def options(**entries: str) -> Any:
-    """On HTP, with entries of the configuration."""
+    """Return session options for HTP with these configuration entries."""
     chosen = onnxruntime.SessionOptions()
     for key, value in entries.items():
         chosen.add_session_config_entry(key.replace("__", "."), value)
@@ -43,38 +43,38 @@ def options(**entries: str) -> Any:
 
 
 def file(name: str, operator: str = "Relu") -> str:
-    """A model in a file."""
+    """Write a model and return its path."""
     path = FOLDER / f"{name}.onnx"
     save(model(name, operator), path)
     return str(path)
 
 
 def run(session: Any) -> None:
-    """One execution."""
+    """Execute a session once."""
     session.run(None, {"x": numpy.ones([1, 16], numpy.float32)})
 
 
 def other() -> Any:
-    """A session that nothing is wrong with."""
+    """Return a correct session."""
     session = onnxruntime.InferenceSession(file("other"), options())
     run(session)
     return session
 
 
 class Holder:
-    """Holds itself and a session."""
+    """An object that refers to itself and to a session."""
 
     def __init__(self, session: Any) -> None:
         self.session, self.me = session, self
 
 
 def keep(session: Any) -> None:
-    """One reference too many, as a wrong extension module has it."""
+    """Add a stray reference, like a faulty extension module."""
     ctypes.pythonapi.Py_IncRef(ctypes.py_object(session))
 
 
 def global_() -> None:
-    """A session in a global, in a process that ends at once."""
+    """Leave a session in a global, in a process that exits at once."""
     other()
     session = onnxruntime.InferenceSession(file("encoder"), options())  # culprit: global
     run(session)
@@ -82,7 +82,7 @@ def global_() -> None:
 
 
 def exception() -> None:
-    """An exception is kept, and with it the frame in which the session is."""
+    """Keep an exception, and through its frame a session."""
 
     def work() -> None:
         session = onnxruntime.InferenceSession(file("encoder"), options())  # culprit: exception
@@ -96,7 +96,7 @@ def exception() -> None:
 
 
 def cycle() -> None:
-    """A cycle that nobody collects."""
+    """Leave a session in a reference cycle that is never collected."""
     gc.disable()
     other()
     holder = Holder(onnxruntime.InferenceSession(file("encoder"), options()))  # culprit: cycle
@@ -104,7 +104,7 @@ def cycle() -> None:
 
 
 def coroutine() -> None:
-    """A session in a task that never ends, in a thread of its own."""
+    """Leave a session in a task that never ends, in a separate thread."""
     ready = threading.Event()
 
     async def work() -> None:
@@ -119,7 +119,7 @@ def coroutine() -> None:
 
 
 def function() -> None:
-    """Both are made by one function; one of them stays."""
+    """Make two sessions in one function and keep the second."""
 
     def load(name: str) -> Any:
         return onnxruntime.InferenceSession(file(name), options())
@@ -129,7 +129,7 @@ def function() -> None:
 
 
 def twice() -> None:
-    """Two sessions of one model; the second stays."""
+    """Make two sessions of one model and keep the second."""
     path = file("encoder")
     first = onnxruntime.InferenceSession(path, options())
     second = onnxruntime.InferenceSession(path, options())  # culprit: twice
@@ -138,7 +138,7 @@ def twice() -> None:
 
 
 def lost() -> None:
-    """The second session gets no context, and computes on the CPU."""
+    """Make a session without a context, which computes on the CPU."""
     kept = other()
     data = model("encoder").SerializeToString()
     session = onnxruntime.InferenceSession(data, options())  # culprit: lost
@@ -147,7 +147,7 @@ def lost() -> None:
 
 
 def unsupported() -> None:
-    """QNN gets nothing of a model; no call fails."""
+    """Make a session of which QNN takes no node, although no call fails."""
     other()
     path = file("encoder", "Hardmax")
     session = onnxruntime.InferenceSession(path, options())  # culprit: unsupported
@@ -155,7 +155,7 @@ def unsupported() -> None:
 
 
 def executed() -> None:
-    """An execution fails; the session is made again, without QNN, and nobody hears of it."""
+    """Execute a session until a call fails and ONNX Runtime silently continues without QNN."""
     kept = other()
     session = onnxruntime.InferenceSession(file("encoder"), options())  # culprit: executed
     for _ in range(4):
@@ -164,7 +164,7 @@ def executed() -> None:
 
 
 def damaged() -> None:
-    """The context binary of a model is cut short; the program takes the CPU."""
+    """Truncate the context binary of a model and fall back to the CPU."""
     made = FOLDER / "made.onnx"
     context = options(
         ep__context_enable="1", ep__context_file_path=str(made), ep__context_embed_mode="0"
@@ -180,7 +180,7 @@ def damaged() -> None:
 
 
 def finalized() -> None:
-    """The graph cannot be finalized; the program takes the CPU."""
+    """Fail to finalize a graph and fall back to the CPU."""
     other()
     try:
         session = onnxruntime.InferenceSession(file("encoder"), options())  # culprit: finalized
@@ -190,7 +190,7 @@ def finalized() -> None:
 
 
 def restored() -> None:
-    """From a model with a context binary, which stays."""
+    """Make a session from a context binary and keep the session."""
     made = str(FOLDER / "made.onnx")
     context = options(ep__context_enable="1", ep__context_file_path=made)
     onnxruntime.InferenceSession(file("encoder"), context)

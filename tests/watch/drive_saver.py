@@ -1,4 +1,4 @@
-"""Calls the functions in the table of a QNN library, as any language with an FFI does."""
+"""Call the functions in the table of a QNN library, as any language with an FFI does."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ functions = cast(providers[0] + 40, POINTER(c_void_p))
 
 
 def call(number: int, *words: c_void_p | None) -> int:
-    """One call, its code."""
+    """Return the code of a call."""
     kind = CFUNCTYPE(c_uint64, *[c_void_p] * len(words))
     return int(kind(functions[number])(*words)) & 0xFFFF
 

@@ -20,7 +20,7 @@ static const char *what;
 #define IS(name) (strcmp(what, name) == 0)
 #define CALL(n, types, ...) ((word(*) types)functions[n])(__VA_ARGS__)
 
-/* What is asked for behind the program itself must be the C library's, whoever else is in between. */
+/* RTLD_NEXT from the program must give the C library's function, even with preloaded libraries. */
 int puts(const char *text) {
     int (*next)(const char *) = (int (*)(const char *))(uintptr_t)dlsym(RTLD_NEXT, "puts");
     return next == puts ? 0 : next(text);
@@ -44,7 +44,7 @@ static void arguments(void *library) {
     for (i = 0; i < 10; i++) op.words[i] = 70u + (word)i;
     for (n = 0; n < 72; n++) {
         if (n == 25 || n == 70) continue;
-        /* What is not an argument is ignored, as long as it comes behind them. */
+        /* Extra arguments after the real ones are ignored. */
         if (arity[n] == 0) code = CALL(n, (word, op_config), C(0), op);
         else code = CALL(n, (word, word, word, word, word, word, word, word, word), C(0), C(1), C(2),
                          C(3), C(4), C(5), C(6), C(7), C(8));
@@ -83,7 +83,7 @@ static void together(word graph) {
     pthread_join(other, NULL);
 }
 
-/* An input that is prepared raw and executed with a handle, and an output the other way round. */
+/* An input prepared raw but executed with a handle, and an output vice versa. */
 static void mixed(word graph, word context) {
     static uint32_t size = 1024;
     struct { uint32_t version, none, id, pad; const char *name; uint32_t type, format, data_type, gap;
@@ -115,7 +115,7 @@ static void registered(word context) {
     if (code == 0 && !IS("memory-leaked")) CALL(36, (word *, uint32_t), handles, 2);
 }
 
-/* For who waits until it does. */
+/* Tells the test that the program hangs from now on. */
 static void hangs(void) {
     FILE *file = fopen(getenv("HANGS"), "w");
     if (file) fclose(file);

@@ -1,4 +1,4 @@
-"""ExecuTorch's client under the contract: a real program that nobody here wrote."""
+"""ExecuTorch's client under the contract: a real program from outside this project."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.skipif(
 
 
 def checked(tmp_path: Path, *words: str | Path) -> dict[str, Any]:
-    """What check-client says about it."""
+    """Return the JSON of `check-client` for the client."""
     target = tmp_path / "found.json"
     script = Path(__file__).parent / "drive_executorch.py"
     done = verb("check-client")("--json", "-o", target, "--", sys.executable, script, *words)
@@ -28,14 +28,14 @@ def checked(tmp_path: Path, *words: str | Path) -> dict[str, Any]:
 
 
 def test_it_restores_a_binary_of_ours(tmp_path: Path) -> None:
-    """It reads what `qnnmem prepare` wrote, finds the graph, and gives everything back."""
+    """ExecuTorch's client restores a binary from `qnnmem prepare` and frees everything."""
     found = checked(tmp_path, ROOT / "examples" / "small_lpai.bin")
     assert (found["left_with"], found["findings"], found["failed_calls"]) == (0, [], {})
     assert found["calls"]["QnnSystemContext_getMetadata"] == 1
 
 
 def test_composing_a_graph_is_refused(tmp_path: Path) -> None:
-    """We have no compiler of LPAI: the context is refused, and the client takes it well."""
+    """Composing an LPAI graph is refused, because no compiler exists; the client accepts that."""
     found = checked(tmp_path)
     assert (found["exit_code"], found["findings"]) == (0, [])
     assert found["failed_calls"] == {"QnnContext_create": 1}

@@ -1,4 +1,4 @@
-"""Sessions of ONNX Runtime that leak or go on without QNN: the right one, by name and line."""
+"""Leaking and lost sessions of ONNX Runtime are reported with their model and line."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ GO_ON = {
 
 
 def _line(mark: str) -> int:
-    """The line that makes a session."""
+    """Return the marked line that makes a session."""
     rows = PROGRAM.read_text("utf-8").splitlines()
     return next(at for at, row in enumerate(rows, 1) if row.endswith(f"# {mark}"))
 
@@ -43,7 +43,7 @@ def _seen(tmp_path: Path, what: str, rule: str = "") -> dict[str, Any]:
 
 
 def _lines(stack: list[dict[str, Any]]) -> list[int]:
-    """Lines of the program on a call stack, innermost first."""
+    """Return the lines of the program on a call stack, innermost first."""
     return [one["line"] for one in stack if one["file"] == str(PROGRAM)]
 
 
@@ -53,7 +53,7 @@ def _lines(stack: list[dict[str, Any]]) -> list[int]:
 def test_a_session_that_is_left_has_its_model_and_its_line_of_python(
     tmp_path: Path, what: str
 ) -> None:
-    """Whatever keeps it; and nothing is said of the sessions beside it."""
+    """A leaked session is reported with its model and its Python line; other sessions are not."""
     found = _seen(tmp_path, what)
     model = "made.onnx" if what == "restored" else "encoder.onnx"
     kinds = [one["kind"] for one in found["unreleased"]]
@@ -63,7 +63,7 @@ def test_a_session_that_is_left_has_its_model_and_its_line_of_python(
     for one in found["unreleased"]:
         lines = _lines(one["stack"])
         assert lines[what == "function"] == mark
-        assert lines[-1] in (_line("last line"), mark)  # a thread has no more
+        assert lines[-1] in (_line("last line"), mark)  # a thread starts at the mark
         assert one["place"].endswith(f"{PROGRAM.name}:{lines[0]}")
         assert not any(frame["function"].startswith("PyInit_") for frame in one["stack"])
     assert repr(model) in found["verdict"]
@@ -74,7 +74,7 @@ def test_a_session_that_is_left_has_its_model_and_its_line_of_python(
 @pytest.mark.skipif(not has_library(), reason="the HTP library is not here")
 @pytest.mark.parametrize("what", share([*GO_ON], 3))
 def test_a_session_that_goes_on_without_qnn_is_a_finding(tmp_path: Path, what: str) -> None:
-    """With its model, its line, the call that failed and what it costs."""
+    """A session that continues without QNN is a finding with its model, line and failed call."""
     found = _seen(tmp_path, what, GO_ON[what])
     [one] = found["lost"]
     model = {"lost": "encoder", "damaged": "made.onnx"}.get(what, "encoder.onnx")

@@ -1,4 +1,4 @@
-"""Traces from elsewhere: whatever stands in them is data, refused in a sentence or shown safely."""
+"""Traces from elsewhere are data: refused in one sentence or shown safely."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ HOSTILE = "a\x1b[2J\x07\x00\u202e\x9b1m\nb"
 
 
 def call(function: str, **fields: Any) -> dict[str, Any]:
-    """One call."""
+    """Return the event of a call."""
     usual = {"process": 1, "thread": 1, "slot": 0, "begin": 1, "end": 2, "code": 0}
     return {"event": "call", **usual, "function": function, **fields}
 
 
 def write(folder: Path, *lines: Any) -> Path:
-    """A trace of these lines."""
+    """Write a trace of these lines."""
     path = folder / "trace.jsonl"
     path.write_text("".join(json.dumps(line) + "\n" for line in lines), "utf-8")
     return path
 
 
 def test_reading_a_trace_reads_no_file_that_it_names(tmp_path: Path) -> None:
-    """Neither a secret nor a pipe, which would wait forever."""
+    """Reading a trace opens none of the source files that the trace names."""
     (tmp_path / "secret").write_text("first\nTHE SECRET\n")
     os.mkfifo(tmp_path / "pipe")
     frames = [
@@ -88,7 +88,7 @@ def test_reading_a_trace_reads_no_file_that_it_names(tmp_path: Path) -> None:
 def test_a_value_that_no_recorder_writes_is_refused(
     tmp_path: Path, where: dict[str, Any], fields: dict[str, Any]
 ) -> None:
-    """In a sentence, before anything is shown."""
+    """A value that no recorder writes is refused in one sentence before any output."""
     wrong = {**where, **fields}
     others = [one for one in (HEAD, LIBRARY, END) if one is not where]
     lines = [wrong, *others] if where is HEAD else [*others[:-1], wrong, *others[-1:]]
@@ -98,7 +98,7 @@ def test_a_value_that_no_recorder_writes_is_refused(
 
 
 def test_the_code_in_a_trace_is_not_that_of_reading_it(tmp_path: Path) -> None:
-    """0 or 1 for findings, 2 where QNN was not used."""
+    """Reading a trace exits with 0 or 1 by its findings and with 2 without QNN calls."""
     ended = {**END, "exit_code": 77}
     assert exit_code(watch("--read", write(tmp_path, HEAD, LIBRARY, ended))) == 0
     assert exit_code(watch("--read", write(tmp_path, HEAD, ended))) == 2
@@ -107,7 +107,7 @@ def test_the_code_in_a_trace_is_not_that_of_reading_it(tmp_path: Path) -> None:
 
 
 def test_what_a_trace_says_cannot_steer_the_terminal(tmp_path: Path) -> None:
-    """Everything that is printed is printable, and stays in its line."""
+    """Text from a trace is printed without control characters or extra lines."""
     head = {**HEAD, "command": [HOSTILE], "injected": [HOSTILE]}
     library = {**LIBRARY, **dict.fromkeys(("name", "api", "version", "path"), HOSTILE)}
     frame = {**FRAME, **dict.fromkeys(("function", "file", "module", "source"), HOSTILE)}
@@ -125,7 +125,7 @@ def test_what_a_trace_says_cannot_steer_the_terminal(tmp_path: Path) -> None:
 
 
 def test_a_backend_that_is_freed_again_and_again_names_its_contexts_once(tmp_path: Path) -> None:
-    """Not once more for each time; the list is bounded, the number is not."""
+    """A backend freed 2,000 times names each of its living contexts once, at most 200 in all."""
     made = [call("QnnContext_create", on=7, handles=[at]) for at in range(1, 2001)]
     freed = [call("QnnBackend_free", on=7, begin=5, end=6)] * 2000
     done = watch("--json", "--read", write(tmp_path, HEAD, LIBRARY, *made, *freed, END))
@@ -136,7 +136,7 @@ def test_a_backend_that_is_freed_again_and_again_names_its_contexts_once(tmp_pat
 
 @pytest.mark.parametrize("on_purpose", [True, False])
 def test_who_was_kept_from_releasing_is_not_blamed(tmp_path: Path, on_purpose: bool) -> None:
-    """A release that failed on purpose was tried; one that the library refused was not."""
+    """A release that was failed on purpose is not a leak; one that the library refused is."""
     made = (
         call("QnnBackend_create", handles=[7]),
         call("QnnContext_create", on=7, handles=[3]),
@@ -160,7 +160,7 @@ def test_who_was_kept_from_releasing_is_not_blamed(tmp_path: Path, on_purpose: b
 def test_a_context_takes_only_its_own_graphs_along(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A handle that is used again and again is not compared with all that is alive."""
+    """Freeing a context removes only its own graphs, without a scan of all living handles."""
 
     class Watched(dict[Any, Any]):
         def items(self) -> Any:
@@ -184,7 +184,7 @@ def test_a_context_takes_only_its_own_graphs_along(
 
 
 def test_a_trace_has_a_largest_size(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """In bytes, and in what has to be kept of it."""
+    """A trace is refused above a number of bytes or of parts."""
     path = write(tmp_path, HEAD, LIBRARY, call("QnnMem_register", handles=[1] * 90), END)
     assert exit_code(watch("--read", path)) == 1
     monkeypatch.setattr(trace, "MOST_PARTS", 90)
@@ -211,13 +211,13 @@ FREE = call("QnnContext_free", on=3, begin=9, end=9)
     ("calls", "end", "lost"),
     [
         ((FAILED,), {}, ["a"]),
-        ((FAILED, MADE, GRAPH, RUN, FREE), {}, []),  # it was made again
-        ((FAILED, MADE, GRAPH, FREE), {}, ["a"]),  # but not executed
-        ((FAILED, {**MADE, "name": "b"}, GRAPH, RUN, FREE), {}, ["a"]),  # that is another
+        ((FAILED, MADE, GRAPH, RUN, FREE), {}, []),  # the context is made again
+        ((FAILED, MADE, GRAPH, FREE), {}, ["a"]),  # not executed
+        ((FAILED, {**MADE, "name": "b"}, GRAPH, RUN, FREE), {}, ["a"]),  # another context
         ((MADE, GRAPH, RUN, FREE), {}, []),
         ((MADE, GRAPH, {**RUN, "code": 1002}, FREE), {}, ["a"]),
         ((MADE, GRAPH, {**RUN, "code": 1002}, {**RUN, "begin": 9, "end": 9}, FREE), {}, []),
-        ((FAILED,), {"exit_code": 3}, []),  # the program says so
+        ((FAILED,), {"exit_code": 3}, []),  # the program exits with an error
         ((FAILED,), {"exit_code": 139, "ended_by": "SIGSEGV"}, []),
         ((FAILED,), {"exit_code": 137, "ended_by": "SIGKILL", "timed_out": True}, ["a"]),
     ],
@@ -225,7 +225,7 @@ FREE = call("QnnContext_free", on=3, begin=9, end=9)
 def test_only_what_is_not_executed_any_more_is_lost(
     tmp_path: Path, calls: tuple[Any, ...], end: dict[str, Any], lost: list[str]
 ) -> None:
-    """A call that is made again and works costs nothing; nor is one lost that the program tells."""
+    """A context is lost only if it is not executed later and the program hides the failure."""
     found = _read(tmp_path, *calls, **end)
     assert [one["name"] for one in found["lost"]] == lost
     met = sum(one["finding"] for one in found["failed_calls"])

@@ -1,4 +1,4 @@
-"""Programs watched: what is seen, what fails on purpose, and what a trace from elsewhere may do."""
+"""Watched programs: what the report shows, failures on purpose, and traces."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ from qnnmem.results.schema import load_schema
 
 watch = verb("watch")
 HERE = Path(__file__).parent
-_AT_MOST_S = 600.0  # for what comes at once, on whatever machine
+_AT_MOST_S = 600.0  # generous: the event is immediate on any machine
 EXAMPLE = HERE.parents[1] / "examples" / "run_on_htp.py"
 
 
 def seen(tmp_path: Path, *words: str | Path) -> dict[str, Any]:
-    """What watching shows, as JSON that fits its schema."""
+    """Return the JSON report of a watched run, checked against its schema."""
     target = tmp_path / "seen.json"
     done = watch("--json", "-o", target, "--force", *words)
     assert done.exception is None, done.exception
@@ -46,13 +46,13 @@ def seen(tmp_path: Path, *words: str | Path) -> dict[str, Any]:
 
 
 def line(mark: str) -> int:
-    """A marked line of the program."""
+    """Return the number of a marked line of the program."""
     text = (HERE / "program.c").read_text("utf-8").splitlines()
     return next(at for at, row in enumerate(text, 1) if f"line: {mark} " in row)
 
 
 def test_every_function_gets_its_arguments(program: Path, backend: Path, tmp_path: Path) -> None:
-    """Also those on the stack and those by value: the library itself compares them."""
+    """Every function gets all its arguments, on the stack and by value; the library checks them."""
     found = seen(tmp_path, "--", program, backend, "arguments")
     assert found["exit_code"] == 0
     assert len(found["functions"]) == 70  # of 72: one logs, one takes a struct of unknown size
@@ -63,11 +63,11 @@ def test_every_function_gets_its_arguments(program: Path, backend: Path, tmp_pat
 def test_a_program_without_mistakes_has_nothing_said_about_it(
     program: Path, backend: Path, tmp_path: Path
 ) -> None:
-    """Contexts, graphs, bytes registered, calls and log lines; the exit code is the program's."""
+    """A correct program passes with its own exit code, and the report counts its objects."""
     found = seen(tmp_path, "--", program, backend)
     assert (found["left_with"], found["passes"], found["log_lines"]) == (0, True, 2)
     peak = {key: value for key, value in found["peak"].items() if key != "time_ns"}
-    size = 1024 * 1024 * 5  # one of floats, one of bytes
+    size = 1024 * 1024 * 5  # one tensor of floats, one of bytes
     assert peak == {"contexts": 2, "graphs": 1, "memory_handles": 2, "memory_bytes": size}
     assert found["functions"]["QnnContext_createFromBinary"]["count"] == 2
     assert [row["contexts"] for row in found["timeline"]] == [1, 2, 2, 2, 2, 1, 0]
@@ -77,7 +77,7 @@ def test_a_program_without_mistakes_has_nothing_said_about_it(
 def test_threads_and_forked_processes_are_followed(
     program: Path, backend: Path, tmp_path: Path, what: str
 ) -> None:
-    """Every context of each of them, and none counts as left."""
+    """Contexts of threads and forked processes are counted, and none remains."""
     found = seen(tmp_path, "--", program, backend, what)
     made = {"threads": 80, "fork": 20}[what]
     assert (found["left_with"], found["functions"]["QnnContext_create"]["count"]) == (0, made)
@@ -86,7 +86,7 @@ def test_threads_and_forked_processes_are_followed(
 def test_a_program_that_becomes_another_is_followed(
     program: Path, backend: Path, tmp_path: Path
 ) -> None:
-    """The number of the process stays, its memory does not."""
+    """A program that replaces itself with exec is followed under the same pid."""
     found = seen(tmp_path, "--", program, backend, "becomes-another")
     assert (found["left_with"], found["peak"]["memory_bytes"]) == (0, 1024 * 1024 * 5)
 
@@ -94,7 +94,7 @@ def test_a_program_that_becomes_another_is_followed(
 def test_a_program_goes_on_where_no_thread_can_be_had(
     program: Path, backend: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is not left waiting for somebody who listens, and what cannot be told is said."""
+    """If no thread can start, the program continues unwatched, and the report says so."""
     start = threading.Thread.start
 
     def refused(self: threading.Thread) -> None:
@@ -112,7 +112,7 @@ def test_a_program_goes_on_where_no_thread_can_be_had(
 def test_a_child_does_not_wait_for_a_thread_of_its_parent(
     backend: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is forked while another thread asks for the library, and asks itself."""
+    """A forked child gets its own connection and does not wait for a thread of its parent."""
     script = tmp_path / "forks.py"
     script.write_text(
         "import ctypes, os, pathlib, signal, sys, threading, time\n"
@@ -149,12 +149,12 @@ def test_a_child_does_not_wait_for_a_thread_of_its_parent(
 
 
 def test_a_linked_library_is_watched_too(linked: Path, tmp_path: Path) -> None:
-    """Not only what is opened by hand."""
+    """A library that the program links is watched like a library that it opens."""
     assert seen(tmp_path, "--", linked)["peak"]["contexts"] == 2
 
 
 def test_what_is_left_is_named_with_its_line(program: Path, backend: Path, tmp_path: Path) -> None:
-    """A context that outlives its backend, and memory that is never given back."""
+    """A context that outlives its backend and unreleased memory are reported with their lines."""
     found = seen(tmp_path, "--", program, backend, "leak")
     assert found["left_with"] == 1
     [one] = found["freed_after_backend"]
@@ -167,7 +167,7 @@ def test_what_is_left_is_named_with_its_line(program: Path, backend: Path, tmp_p
 def test_a_failed_call_comes_with_its_log_and_a_diagnosis(
     program: Path, backend: Path, tmp_path: Path
 ) -> None:
-    """The line that was logged during the call, and what the doctor makes of it."""
+    """A failed call is reported with its log lines and the doctor's diagnosis."""
     found = seen(tmp_path, "--", program, backend, "finalize-fails")
     [one] = found["failed_calls"]
     assert (found["left_with"], one["function"], one["code"]) == (1, "QnnGraph_finalize", 1002)
@@ -193,7 +193,7 @@ def test_calls_fail_on_purpose(
     rule: str,
     printed: str,
 ) -> None:
-    """The one that is meant, or those about more bytes; the program takes its other way."""
+    """--fail makes the chosen call fail, or calls about more bytes, and the program falls back."""
     found = seen(tmp_path, "--fail", rule, "--", program, backend)
     assert printed in capfd.readouterr().out
     missed, fell_back = printed == "registered: 0", printed == "fallback"
@@ -207,7 +207,7 @@ def test_calls_fail_on_purpose(
 def test_what_is_not_executed_as_it_was_prepared_is_said(
     program: Path, backend: Path, tmp_path: Path
 ) -> None:
-    """Once for each way, with the bytes; memory that is left is called like its tensor."""
+    """Each mismatch of prepared and executed IO is reported once with its bytes."""
     found = seen(tmp_path, "--", program, backend, "mixed")
     raw, shared = found["mixed_io"]
     assert (raw["executed"], raw["tensors"], raw["bytes"]) == ("raw", ["y"], 1024)
@@ -229,7 +229,7 @@ def test_what_is_not_executed_as_it_was_prepared_is_said(
 def test_calls_are_let_through_one_at_a_time(
     program: Path, backend: Path, tmp_path: Path, what: str, said: str, left_with: int, failed: int
 ) -> None:
-    """The program runs as it is, and then so; the verdict says what that changed."""
+    """--serialise runs the program again with one call at a time, and the verdict compares both."""
     found = seen(tmp_path, "--serialise", "--", program, backend, what)
     assert found["verdict"].startswith(said)
     assert (found["left_with"], len(found["failed_calls"])) == (left_with, failed)
@@ -249,7 +249,7 @@ def test_calls_are_let_through_one_at_a_time(
 def test_the_founding_solutions_that_a_program_shows(
     program: Path, backend: Path, entry: str, number: int, failing: str, said: str
 ) -> None:
-    """The command of the entry names what is never released, or what contention was."""
+    """The commands in the founding doctor entries name the unreleased object or the contention."""
     (found,) = (one for one in read_folder(BUILT_IN)[1] if one.id == entry)
     words = re.findall(r"`qnnmem ([^`]+)`", found.remedies[number - 1])[0].split()
     assert words.pop() == "COMMAND"
@@ -264,7 +264,7 @@ def test_the_founding_solutions_that_a_program_shows(
 def test_each_call_fails_in_turn(
     program: Path, backend: Path, tmp_path: Path, what: str, outcome: str, code: int
 ) -> None:
-    """The first failure leaves a backend behind in every case, the second one ends as chosen."""
+    """--fail-each fails each call in turn and reports a crash, a leak or the exit code."""
     each = ("--fail-each", "contextCreateFromBinary")
     found = seen(tmp_path, *each, "--", program, backend, what)
     assert [run["outcome"] for run in found["runs"]] == ["leaked", outcome]
@@ -273,7 +273,7 @@ def test_each_call_fails_in_turn(
 
 
 def _limit_counts_from(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
-    """Let a program's time begin when it has made a file: a slow machine is no reason to end it."""
+    """Start a program's time limit when a file exists, so a slow machine cannot end it early."""
     wait = launch.wait
 
     def patient(child: subprocess.Popen[bytes], limit_s: float | None) -> tuple[int, bool]:
@@ -287,7 +287,7 @@ def _limit_counts_from(monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
 def test_a_run_that_hangs_is_ended(
     program: Path, backend: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And is listed as such; at most so many runs are made."""
+    """A run that hangs is ended and listed as hung, and --most-runs limits the number of runs."""
     monkeypatch.setenv("HANGS", str(tmp_path / "hangs"))
     _limit_counts_from(monkeypatch, tmp_path / "hangs")
     each = ("--fail-each", "contextCreateFromBinary=QNN_COMMON_ERROR_SYSTEM", "--time-limit", "0.1")
@@ -299,26 +299,26 @@ def test_a_run_that_hangs_is_ended(
 
 
 def test_a_trace_shows_the_same_again(program: Path, backend: Path, tmp_path: Path) -> None:
-    """As text, as JSON and for Perfetto; its last line is there."""
+    """A stored trace gives the same text again, and also Perfetto JSON and a page."""
     trace = tmp_path / "trace.jsonl"
     done = watch("-o", trace, "--", program, backend, "leak")
     assert exit_code(done) == 1
-    assert '"source":"if (CALL(13' in trace.read_text("utf-8")  # it need not be here later
+    assert '"source":"if (CALL(13' in trace.read_text("utf-8")  # the source may be gone later
     again = watch("--read", trace)
     assert exit_code(again) == 1
     assert again.stdout == done.stdout
-    assert watch("-o", trace, "--", program, backend).exception is not None  # it is in the way
+    assert watch("-o", trace, "--", program, backend).exception is not None  # the trace exists
     shown = json.loads(watch("--read", trace, "--format", "perfetto").stdout)
     calls = [one for one in shown["traceEvents"] if one["ph"] == "X"]
     alive = [one["args"]["contexts"] for one in shown["traceEvents"] if one["name"] == "alive"]
     assert (len(calls), max(alive)) == (10, 2)
     assert exit_code(run("report", trace, "-o", tmp_path / "page.html")) == 0
     page = (tmp_path / "page.html").read_text("utf-8")
-    assert f"program.c:{line('second')}" in page  # where what is left was made
+    assert f"program.c:{line('second')}" in page  # the line that made the leaked context
 
 
 def test_traces_that_are_none_are_refused_in_a_sentence(tmp_path: Path) -> None:
-    """Whatever they hold."""
+    """A malformed trace is refused in one sentence."""
     head = b'{"schema":"qnnmem.trace/1","tool":"x","command":["x"]}\n'
     cases = {
         b"": "empty",
@@ -354,13 +354,13 @@ def test_traces_that_are_none_are_refused_in_a_sentence(tmp_path: Path) -> None:
     ],
 )
 def test_what_cannot_be_done_is_said_in_a_sentence(words: tuple[str, ...], said: str) -> None:
-    """Exit code 2."""
+    """Wrong options are refused with one sentence and exit code 2."""
     done = watch(*words)
     assert (exit_code(done), said in sentence(done)) == (2, True), sentence(done)
 
 
 def test_a_program_without_qnn_cannot_be_judged() -> None:
-    """That is not the same as clean, whatever its own code is."""
+    """A program without QNN calls exits with 2, whatever its own exit code."""
     for words in (("true",), ("sh", "-c", "exit 8")):
         done = watch("--", *words)
         assert exit_code(done) == 2
@@ -368,7 +368,7 @@ def test_a_program_without_qnn_cannot_be_judged() -> None:
 
 
 def test_a_signal_without_a_name_is_told_by_its_number() -> None:
-    """One for real time; and a command that is longer than a line of a trace is cut in it."""
+    """A real-time signal is named relative to SIGRTMIN, and long commands are truncated."""
     done = watch("--", "sh", "-c", "kill -40 $$", *["x" * 5000] * 250)
     assert (exit_code(done), "ended by SIGRTMIN+6" in done.stdout) == (2, True)
 
@@ -377,7 +377,7 @@ def test_a_signal_without_a_name_is_told_by_its_number() -> None:
 def test_a_program_cannot_put_anything_in_the_way(
     program: Path, backend: Path, tmp_path: Path, instead: str
 ) -> None:
-    """What is written while it runs is read by the descriptor that it was opened with."""
+    """A program that replaces the checker's files cannot change or block the report."""
     spoil = (
         'cd "${LD_PRELOAD%/*}"; for f in ledger events trace.jsonl; do '
         f'rm -f "$f"; {instead} "$f"; done'
@@ -391,7 +391,7 @@ def test_a_program_cannot_put_anything_in_the_way(
 def test_what_any_thread_has_started_is_ended_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """When the time of a program is over."""
+    """The time limit ends all processes that any thread of the program started."""
     script = tmp_path / "start.py"
     script.write_text(
         "import os, pathlib, subprocess, sys, threading, time\n"
@@ -408,7 +408,7 @@ def test_what_any_thread_has_started_is_ended_too(
 
 
 def _ends(pid: int) -> bool:
-    """Whether a process has ended or does so; its parent need not have been told."""
+    """True if a process ends within the time limit, even if its parent does not collect it."""
     try:
         held = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -422,7 +422,7 @@ def _ends(pid: int) -> bool:
 def test_all_lines_that_are_held_are_waited_for_together(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Not one after the other."""
+    """Open connections are joined with one common time limit, not one after the other."""
     given: list[float] = []
 
     class Held:
@@ -439,7 +439,7 @@ def test_all_lines_that_are_held_are_waited_for_together(
 def test_a_program_with_other_rights_is_refused(
     program: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """The loader would leave the observer out, and nothing would be seen."""
+    """A setuid program is refused, because the loader would not load the observer."""
     copy = tmp_path / "copy"
     copy.write_bytes(program.read_bytes())
     copy.chmod(0o4755)
@@ -449,7 +449,7 @@ def test_a_program_with_other_rights_is_refused(
 
 
 def test_functions_have_both_names() -> None:
-    """Those of the headers and those of the table; each is found."""
+    """A function is found by its header name and by its table name."""
     assert [number_of(in_table(name)) for name in NAMES.values()] == list(NAMES)
     assert [number_of(name) for name in NAMES.values()] == list(NAMES)
     rule = read_injection("memRegister#3>64M=0x3ea")
@@ -460,7 +460,7 @@ def test_functions_have_both_names() -> None:
 
 
 def _watching(program: Path, backend: Path, what: str) -> tuple[subprocess.Popen[bytes], int]:
-    """`qnnmem watch` around a program that goes on, and the number of that."""
+    """Return a running `qnnmem watch` and the pid of the watched program."""
     words = [sys.executable, "-m", "qnnmem", "watch", "--", str(program), str(backend), what]
     parent = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
     assert parent.stdout is not None
@@ -474,7 +474,7 @@ def _watching(program: Path, backend: Path, what: str) -> tuple[subprocess.Popen
 def test_neither_side_waits_for_one_that_is_killed(
     program: Path, backend: Path, killed: str
 ) -> None:
-    """A killed program ends the watching with a report; a killed watcher takes it along."""
+    """A killed program ends the watch with a report; a killed watcher ends the program."""
     parent, child = _watching(program, backend, "hang")
     os.kill(child if killed == "program" else parent.pid, signal.SIGKILL)
     said = parent.communicate(timeout=_AT_MOST_S)[0].decode()
@@ -483,7 +483,7 @@ def test_neither_side_waits_for_one_that_is_killed(
 
 
 def test_nonsense_on_the_socket_ends_that_line_only(backend: Path, tmp_path: Path) -> None:
-    """Whoever can reach the socket cannot stop the run."""
+    """Nonsense on the socket closes only that connection, and the run continues."""
     script = tmp_path / "nonsense.py"
     script.write_text(
         "import contextlib, ctypes, os, socket, struct, sys\n"
@@ -507,14 +507,14 @@ def test_nonsense_on_the_socket_ends_that_line_only(backend: Path, tmp_path: Pat
 
 
 def test_the_saver_of_the_vendor_is_watched_from_ctypes(tmp_path: Path) -> None:
-    """A real library, on both architectures: contexts that are left, and one that fails."""
+    """The vendor's Saver library, called through ctypes, is watched, with leaks and a failure."""
     folder = package_folder(["libQnnSaver.so"])
     if folder is None:
         pytest.skip("onnxruntime-qnn with libQnnSaver.so is not installed")
     words = ("--fail", "contextCreate#2=1002", "--")
     script, library = HERE / "drive_saver.py", folder / "libQnnSaver.so"
     here = Path.cwd()
-    os.chdir(tmp_path)  # it records the calls into files
+    os.chdir(tmp_path)  # the Saver records its calls in files of the current folder
     try:
         found = seen(tmp_path, *words, sys.executable, script, library)
     finally:
@@ -534,7 +534,7 @@ def test_the_saver_of_the_vendor_is_watched_from_ctypes(tmp_path: Path) -> None:
 def test_onnxruntime_is_watched_with_the_real_library(
     tmp_path: Path, rule: str, contexts: int, left_with: int
 ) -> None:
-    """Its calls, its context released; and with a failure the provider of the CPU takes over."""
+    """ONNX Runtime with the real library is watched; after a failure the CPU takes over."""
     found = seen(tmp_path, "--fail", rule, "--", sys.executable, EXAMPLE)
     assert (found["exit_code"], found["left_with"], found["unreleased"]) == (0, left_with, [])
     assert found["unmatched"] == ([rule] if contexts else [])
