@@ -18,7 +18,7 @@ every_rule = pytest.mark.parametrize("rule", rules().values(), ids=lambda rule: 
 
 
 def test_the_whole_contract_is_there() -> None:
-    """The documented rules, and those about TCM, the sanitiser, shared memory and binaries."""
+    """The table has the documented rules and those about TCM, sanitiser, sharing and binaries."""
     wanted = {f"R{n}" for n in range(1, 21)} | {f"T{n}" for n in range(1, 7)}
     wanted |= {f"X{n}" for n in range(1, 9)} | {f"L{n}" for n in range(1, 5)}
     wanted |= {f"M{n}" for n in range(1, 5)} | {"B1"}
@@ -27,7 +27,7 @@ def test_the_whole_contract_is_there() -> None:
 
 @every_rule
 def test_a_rule_is_a_sentence_with_source_and_cure(rule: Rule) -> None:
-    """Title and consequence are sentences; the cure is the end of one."""
+    """The title and the consequence of a rule are sentences; the cure is the end of a sentence."""
     assert rule.title.endswith(".")
     assert rule.consequence.endswith(".")
     assert rule.source
@@ -37,14 +37,14 @@ def test_a_rule_is_a_sentence_with_source_and_cure(rule: Rule) -> None:
 
 @every_rule
 def test_a_rule_answers_with_codes_of_qnn(rule: Rule) -> None:
-    """Every code has a name, and every answer says how it is known."""
+    """Every code of a rule has a name, and every rule states how its answer is known."""
     assert UNKNOWN not in map(code_name, rule.codes)
     assert rule.mark in {"D", "P", "I", "C"}
 
 
 @every_rule
 def test_a_code_of_our_choice_is_among_the_choices(rule: Rule) -> None:
-    """What is not documented is admitted in the table of choices."""
+    """A rule with an undocumented code is listed in the table of choices."""
     if rule.mark == "C":
         texts = " ".join(choice.what for choice in choices().values())
         has_choice = f"rule-{rule.id}" in choices() or f"({rule.id})" in texts
@@ -52,19 +52,19 @@ def test_a_code_of_our_choice_is_among_the_choices(rule: Rule) -> None:
 
 
 def test_the_checks_without_a_choice_of_their_own_share_one() -> None:
-    """X1 to X6 are named together."""
+    """X1 to X6 share one entry in the table of choices."""
     assert "X1 to X6" in choices()["sanitiser"].what
 
 
 @every_rule
 def test_the_page_has_every_rule(rule: Rule) -> None:
-    """Title and codes are those of the table."""
+    """The page lists each rule with the title and codes of the table."""
     codes = ", ".join(map(str, rule.codes))
     assert f"| {rule.id} | {rule.title} | {codes}".rstrip() in PAGE.read_text("utf-8")
 
 
 def test_the_runtime_answers_with_the_codes_of_the_table() -> None:
-    """A code that stands beside a rule in the source stands beside it in the table."""
+    """Each code that the source pairs with a rule is a code of that rule in the table."""
     found = {
         (rule, int(code))
         for source in SOURCES
@@ -75,20 +75,20 @@ def test_the_runtime_answers_with_the_codes_of_the_table() -> None:
 
 
 def test_a_finding_takes_cure_and_source_from_its_rule() -> None:
-    """The caller says what happened, the table says what to do."""
+    """A finding takes its cure and source from the rule."""
     found = finding("R4", "scratch is too small", buffer="scratch", need=128, given=64)
     assert (found.rule, found.need, found.given) == ("R4", 128, 64)
     assert (found.cure, found.source) == (rules()["R4"].cure, rules()["R4"].source)
 
 
 def test_a_finding_may_know_a_better_cure() -> None:
-    """A cure with the numbers of the case goes before the general one."""
+    """A specific cure replaces the cure of the rule."""
     assert finding("R4", "too small", cure="allocate 128 bytes").cure == "allocate 128 bytes"
 
 
 @pytest.mark.parametrize("table", [LPAI, QMEM, PROGRAM])
 def test_every_table_is_whole(table: str) -> None:
-    """Each rule has a title, a source, a cure and codes of QNN; ids are unique over all tables."""
+    """Every rule has a title, a source, a cure and known codes; ids are unique over all tables."""
     for rule in rules(table).values():
         assert rule.title.endswith(".")
         assert rule.source

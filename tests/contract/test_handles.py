@@ -5,7 +5,7 @@ from qnnmem.contract.regions import Extent
 
 
 def made() -> HandleTable[str, int, str]:
-    """A backend with two contexts, one of them with a graph."""
+    """Return a table with a backend, two contexts and a graph."""
     table: HandleTable[str, int, str] = HandleTable(most_freed=2)
     table.add("backend", 1)
     table.add("context", 2, "backend")
@@ -15,7 +15,7 @@ def made() -> HandleTable[str, int, str]:
 
 
 def test_a_freed_handle_is_gone_and_known() -> None:
-    """Where it was freed is kept; what belongs to it stays alive until it is freed itself."""
+    """A freed handle keeps the place of its release; owned handles stay alive."""
     table = made()
     assert table.free("context", "a.c:1") == 2
     assert ("context" in table, table.get("context")) == (False, None)
@@ -26,7 +26,7 @@ def test_a_freed_handle_is_gone_and_known() -> None:
 
 
 def test_a_handle_is_freed_once() -> None:
-    """The second time there is nothing to free, and the place of the first stays."""
+    """A second release returns None and keeps the place of the first."""
     table = made()
     table.free("graph", "a.c:1")
     assert table.free("graph", "a.c:2") is None
@@ -34,7 +34,7 @@ def test_a_handle_is_freed_once() -> None:
 
 
 def test_a_key_that_is_used_again_is_alive() -> None:
-    """Also under another owner."""
+    """A reused key is alive, also under another owner."""
     table = made()
     table.free("graph", "a.c:1")
     table.add("graph", 5, "other")
@@ -45,7 +45,7 @@ def test_a_key_that_is_used_again_is_alive() -> None:
 
 
 def test_the_oldest_freed_handles_are_forgotten() -> None:
-    """A program that makes and frees without end does not fill the memory."""
+    """The table forgets the oldest freed handles beyond its limit."""
     table = made()
     for key in ("graph", "other", "context"):
         table.free(key, key)
@@ -58,7 +58,7 @@ def test_the_oldest_freed_handles_are_forgotten() -> None:
 
 
 def test_handles_can_be_disowned() -> None:
-    """What belonged to an owner is told once."""
+    """Disowning returns the handles of an owner once and keeps them alive."""
     table = made()
     assert table.disown("backend") == ("context", "other")
     assert table.disown("backend") == ()
@@ -66,7 +66,7 @@ def test_handles_can_be_disowned() -> None:
 
 
 def test_handles_may_go_while_they_are_listed() -> None:
-    """Another thread may free them."""
+    """Handles may be freed while the table is listed, as by another thread."""
     table = made()
     for key, _ in table:
         table.free(key)
@@ -74,7 +74,7 @@ def test_handles_may_go_while_they_are_listed() -> None:
 
 
 def test_extents_overlap_in_one_space_only() -> None:
-    """Equal addresses of two processes or files are different memory."""
+    """Extents of different processes or files do not overlap, even at equal addresses."""
     first, second = Extent(0, 100), Extent(60, 160)
     assert (first.overlap(second), second.overlap(first)) == (40, 40)
     assert first.overlap(Extent(100, 200)) == 0

@@ -20,23 +20,23 @@ HERE = Path(__file__).name
 
 @pytest.fixture(autouse=True)
 def _alone() -> Iterator[Resource]:
-    """What other tests left behind is not ours."""
+    """Hide objects that other tests left."""
     with separate() as process:
         yield process
 
 
 def make() -> lpai.Context:
-    """A context of a backend of its own."""
+    """Return a context with its own backend."""
     return lpai.Context.create_from_binary(lpai.Backend.create(), binary(), trusted=True)
 
 
 def left() -> list[tuple[str, str]]:
-    """Rule and sentence of what is not freed."""
+    """Return the rule and the sentence of each leak."""
     return [(found.rule, found.sentence) for found in lpai.leaks()]
 
 
 def test_each_thing_is_named_with_the_line_that_made_it() -> None:
-    """Backend, context, graph and signal, by the file of the caller."""
+    """A leaked backend, context, graph and signal each name the line of the caller."""
     context = make()
     context.graph_retrieve("plain")
     lpai.Signal()
@@ -50,7 +50,7 @@ def test_each_thing_is_named_with_the_line_that_made_it() -> None:
 
 
 def test_what_is_freed_is_not_left() -> None:
-    """In the documented order nothing is found."""
+    """Freeing everything in the documented order leaves no leak."""
     client = Client("plain").ready()
     signal = lpai.Signal(client.backend)
     client.graph.execute(signal=signal)
@@ -61,19 +61,19 @@ def test_what_is_freed_is_not_left() -> None:
 
 
 def test_a_backend_that_made_nothing_leaves_nothing() -> None:
-    """Asking for the alignment alone needs no free."""
+    """A backend without objects is not a leak, because a property query needs no free."""
     lpai.Backend.create()
     assert left() == []
 
 
 def test_what_python_collected_is_still_not_freed() -> None:
-    """Dropping the last reference is not freeing."""
+    """Dropping the last Python reference does not free an object."""
     make().graph_retrieve("plain")
     assert [rule for rule, _ in left()] == ["L1", "L2", "L2"]
 
 
 def test_a_backend_freed_too_early_names_what_it_leaves() -> None:
-    """Each is one finding, and not found again at the end."""
+    """Objects left at the release of a backend are findings once, not again at exit."""
     client = Client("plain").ready()
     lpai.Signal(client.backend)
     client.backend.free()
@@ -86,7 +86,7 @@ def test_a_backend_freed_too_early_names_what_it_leaves() -> None:
 
 
 def test_registered_memory_is_named_when_its_context_goes(tmp_path: Path) -> None:
-    """What was deregistered is not."""
+    """Registered memory is named when its context is freed; deregistered memory is not."""
     client = Client("plain")
     with (tmp_path / "shared").open("w+b") as file:
         file.truncate(4096)
@@ -110,7 +110,7 @@ def test_registered_memory_is_named_when_its_context_goes(tmp_path: Path) -> Non
 
 
 def test_a_session_that_cannot_be_opened_leaves_nothing(tmp_path: Path) -> None:
-    """Whatever fails, all that was made before is freed."""
+    """A session that fails to open frees everything that it made."""
     path = tmp_path / "all.bin"
     path.write_bytes(binary())
     with pytest.raises(UsageError, match="several graphs"):
@@ -123,7 +123,7 @@ def test_a_session_that_cannot_be_opened_leaves_nothing(tmp_path: Path) -> None:
 
 
 def test_names_with_braces_are_only_names() -> None:
-    """A graph may be called anything."""
+    """A graph name with braces appears unchanged in the sentence."""
     made = Resource("backend", "L1", "the backend made at {at}", Resource("process", "", ""))
     made.part("graph", "L2", "graph '{0}{x}', retrieved at {at},")
     (found,) = made.left("was never freed")
@@ -131,7 +131,7 @@ def test_names_with_braces_are_only_names() -> None:
 
 
 def test_leaks_without_end_are_counted() -> None:
-    """A loop that leaks does not fill the memory with its list."""
+    """The list of leaks stops after 1,000 entries and counts the rest."""
     owner = Resource("process", "", "")
     for _ in range(1200):
         owner.part("context", "L2", "the context made at {at}")
@@ -151,7 +151,7 @@ for _ in range(2):
 
 
 def run(tmp_path: Path, program: str, **environment: str) -> str:
-    """What a program writes to standard error."""
+    """Return the standard error of a program."""
     (tmp_path / "client.py").write_text(program, "utf-8")
     kept = {name: value for name, value in os.environ.items() if name != "QNNMEM_LEAKS"}
     done = subprocess.run(
@@ -166,7 +166,7 @@ def run(tmp_path: Path, program: str, **environment: str) -> str:
 
 
 def test_a_process_says_at_its_end_what_it_never_freed(tmp_path: Path) -> None:
-    """Equal lines are counted."""
+    """At exit a process lists its leaks, with equal lines counted."""
     assert run(tmp_path, PROGRAM) == (
         "qnnmem: 6 not freed\n"
         "  [L1] the backend made at client.py:6 was never freed (2 times)\n"
@@ -176,12 +176,12 @@ def test_a_process_says_at_its_end_what_it_never_freed(tmp_path: Path) -> None:
 
 
 def test_the_list_can_be_switched_off(tmp_path: Path) -> None:
-    """By a variable."""
+    """QNNMEM_LEAKS=0 switches the list off."""
     assert run(tmp_path, PROGRAM, QNNMEM_LEAKS="0") == ""
 
 
 def test_a_traceback_is_not_followed_by_a_list(tmp_path: Path) -> None:
-    """Who has one knows why nothing was freed."""
+    """After a traceback no list follows, because the exception explains the leaks."""
     text = run(tmp_path, PROGRAM + "raise SystemError('other')\n")
     assert text.endswith("SystemError: other\n")
     assert "not freed" not in text
@@ -189,13 +189,13 @@ def test_a_traceback_is_not_followed_by_a_list(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork here")
 def test_a_forked_child_answers_for_itself_alone(tmp_path: Path) -> None:
-    """What its parent has is the parent's."""
+    """A forked child lists only its own objects, not those of its parent."""
     text = PROGRAM + "import os\nif os.fork() == 0:\n    sys.exit()\nos.wait()\n"
     assert run(tmp_path, text).count("not freed") == 1
 
 
 def test_a_system_context_is_freed_too() -> None:
-    """It has no backend: the process owns it."""
+    """A leaked system context is found, although it has no backend."""
     system = lpai.SystemContext.create()
     (found,) = lpai.leaks()
     assert HERE in found.sentence

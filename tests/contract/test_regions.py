@@ -14,18 +14,18 @@ from qnnmem.errors import UsageError
 from qnnmem.lpai.runtime.heap import Heap
 from qnnmem.qnn.enums import MemType
 
-# What an application may own, and which part of it is handed over.
+# Memory that an application may own, and the part that it passes.
 Make: TypeAlias = Callable[[], Any]
 Part: TypeAlias = Callable[[Any], Any]
 
 
 def whole(owner: Any) -> Any:
-    """All of it."""
+    """Return the whole owner."""
     return owner
 
 
 def in_a_record() -> np.ndarray[Any, Any]:
-    """An array with two fields."""
+    """Return an array with two fields."""
     return np.zeros(100, [("left", "i4"), ("right", "f4")])
 
 
@@ -63,7 +63,7 @@ owners = pytest.mark.parametrize(("make", "part"), OWNERS.values(), ids=OWNERS)
 
 @owners
 def test_memory_that_is_held_counts_as_there(make: Make, part: Part) -> None:
-    """As long as the application has the owner, nothing is released, however often one asks."""
+    """Memory that the application still holds is never released."""
     owner = make()
     lease = ClientBuffer(part(owner))
     assert [lease.is_released for _ in range(3)] == [False] * 3
@@ -72,7 +72,7 @@ def test_memory_that_is_held_counts_as_there(make: Make, part: Part) -> None:
 
 @owners
 def test_memory_that_was_dropped_is_kept(make: Make, part: Part) -> None:
-    """Dropping a reference frees nothing: the runtime keeps the bytes, and nobody is accused."""
+    """A dropped reference is not a release: the lease keeps the bytes."""
     owner = make()
     lease = ClientBuffer(part(owner)).watch()
     del owner
@@ -82,7 +82,7 @@ def test_memory_that_was_dropped_is_kept(make: Make, part: Part) -> None:
 
 @owners
 def test_memory_that_was_given_back_counts_as_released(make: Make, part: Part) -> None:
-    """By its owner, whatever part of it was handed over; the bytes stay mapped."""
+    """After `release`, any lease of the memory is released, and its bytes stay mapped."""
     owner = make()
     lease = ClientBuffer(part(owner)).watch()
     release(owner)
@@ -92,7 +92,7 @@ def test_memory_that_was_given_back_counts_as_released(make: Make, part: Part) -
 
 @owners
 def test_a_part_that_was_given_back_counts_as_released(make: Make, part: Part) -> None:
-    """Of several leases each one; one that is made later is memory that was allocated again."""
+    """After `release`, each existing lease is released; a later lease counts as new memory."""
     held = part(make())
     leases = [ClientBuffer(held).watch() for _ in range(3)]
     release(held)
@@ -101,7 +101,7 @@ def test_a_part_that_was_given_back_counts_as_released(make: Make, part: Part) -
 
 
 def test_only_what_shares_bytes_is_released() -> None:
-    """A part of a block that is given back leaves the others alone, the whole block does not."""
+    """Releasing part of a block releases only overlapping leases; the whole block, all."""
     block = np.zeros(300, np.uint8)
     leases = [ClientBuffer(block[at : at + 100]).watch() for at in (0, 100, 200)]
     release(block[150:160])
@@ -112,7 +112,7 @@ def test_only_what_shares_bytes_is_released() -> None:
 
 
 def test_memory_of_a_heap_is_not_given_back() -> None:
-    """It is freed, by its heap."""
+    """`release` refuses memory of a heap and names the heap's `free`."""
     buffer = Heap(MemType.DDR).allocate(128)
     for memory in (buffer, buffer.view[64:], buffer.address):
         with pytest.raises(UsageError, match="with the `free` method of its heap"):
@@ -121,7 +121,7 @@ def test_memory_of_a_heap_is_not_given_back() -> None:
 
 
 def test_a_heap_buffer_is_released_by_freeing_it() -> None:
-    """References do not matter for a heap buffer, freeing does."""
+    """A heap buffer is released only by its `free`, whatever references exist."""
     heap = Heap(MemType.DDR)
     buffer = heap.allocate(128)
     lease = ClientBuffer(buffer)
@@ -134,7 +134,7 @@ def test_a_heap_buffer_is_released_by_freeing_it() -> None:
 
 @pytest.mark.parametrize("part", [whole, lambda o: o[64:128], lambda o: o.data[64:]])
 def test_an_array_that_was_given_other_memory_counts_as_released(part: Part) -> None:
-    """Resizing in place is realloc: what was handed over is not there any more."""
+    """An array that is resized in place is released, as after realloc."""
     owner = np.zeros(1 << 12, np.uint8)
     lease = ClientBuffer(part(owner))
     assert not lease.is_released
@@ -143,7 +143,7 @@ def test_an_array_that_was_given_other_memory_counts_as_released(part: Part) -> 
 
 
 def test_shared_memory_that_is_held_counts_as_there() -> None:
-    """A block that other processes may see is held by its own object."""
+    """A held block of shared memory is not released."""
     block = SharedMemory(create=True, size=4096)
     lease = ClientBuffer(block.buf)
     held = not lease.is_released
@@ -155,7 +155,7 @@ def test_shared_memory_that_is_held_counts_as_there() -> None:
 
 @pytest.mark.parametrize("size", [1, 64, 100])
 def test_address_and_size_are_those_of_the_memory(size: int) -> None:
-    """A write through the lease shows in the owner, at the address it states."""
+    """A write through the lease appears in the owner at the stated address."""
     owner = np.zeros(size + 3, np.uint8)
     lease = ClientBuffer(owner[3:])
     lease.array[0] = 7
@@ -165,7 +165,7 @@ def test_address_and_size_are_those_of_the_memory(size: int) -> None:
 
 
 def test_read_only_memory_is_known_as_such() -> None:
-    """Bytes and locked arrays can be leased, but say that they cannot be written."""
+    """Bytes and locked arrays can be leased and are marked read-only."""
     locked = np.zeros(10, np.uint8)
     locked.flags.writeable = False
     assert ClientBuffer(b"abc").readonly
@@ -190,7 +190,7 @@ def test_read_only_memory_is_known_as_such() -> None:
     ids=lambda memory: type(memory).__name__,
 )
 def test_what_is_no_memory_in_one_piece_is_refused(memory: object) -> None:
-    """Gaps, other orders, Python objects and things without bytes give a sentence."""
+    """Memory with gaps, reversed order, Python objects or no bytes is refused in one sentence."""
     with pytest.raises(UsageError, match="cannot be used as memory"):
         ClientBuffer(memory)
 
@@ -206,7 +206,7 @@ def test_memory_that_is_gone_is_refused() -> None:
 
 
 def test_empty_memory_has_no_bytes_and_overlaps_nothing() -> None:
-    """Nothing is a valid buffer of size 0."""
+    """Empty memory has size 0 and overlaps nothing."""
     lease = ClientBuffer(np.zeros((0, 4)))
     assert lease.size == 0
     assert not lease.overlaps(ClientBuffer(bytearray(10)))
