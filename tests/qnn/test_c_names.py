@@ -1,4 +1,4 @@
-"""Constants under their names in C."""
+"""QNN constants under their C names."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from qnnmem.qnn import c_names  # noqa: E402
 from qnnmem.qnn.codes import codes  # noqa: E402
 from qnnmem.qnn.enums import ContextOption, GraphOption, HwVersion, MemType, Priority  # noqa: E402
 
-# As the headers spell them: by hand, so that a wrong prefix shows.
+# Spelled by hand as in the headers, so that a wrong prefix shows.
 SPELLED = {
     "QNN_SUCCESS": 0,
     "QNN_COMMON_ERROR_MEM_ALLOC": 1002,
@@ -81,17 +81,17 @@ SPELLED = {
 
 @pytest.mark.parametrize(("name", "value"), SPELLED.items())
 def test_a_constant_has_the_name_and_the_number_of_the_headers(name: str, value: int) -> None:
-    """What a C client writes can be imported and means the same number."""
+    """A C name can be imported from `c_names` and has the number of the headers."""
     assert int(getattr(c_names, name)) == value
 
 
 def test_the_module_is_what_the_tool_makes() -> None:
-    """No name is written by hand beside the enums."""
+    """The module is exactly the output of tools/c_names.py."""
     assert tool.MODULE.read_text("utf-8") == tool.text(), "run python tools/c_names.py"
 
 
 def test_no_constant_is_left_out() -> None:
-    """Every member of every enum and every error code has at least one name in C."""
+    """Every enum member and every error code has at least one C name."""
     given = {name: value for name, value in vars(c_names).items() if name.startswith("QNN_")}
     for kind in tool.kinds():
         assert {member for member in given.values() if type(member) is kind} == set(kind)
@@ -101,13 +101,13 @@ def test_no_constant_is_left_out() -> None:
 
 
 def test_no_name_in_c_is_used_twice() -> None:
-    """Two classes never claim the same name."""
+    """No C name belongs to two enums."""
     names = [name for kind in tool.kinds() for name in kind.c_names()]
     assert len(names) == len(set(names))
 
 
 def test_members_say_their_name_in_c() -> None:
-    """Also where the header is irregular, and for aliases that of the member."""
+    """Each member states its C name, also for irregular headers and aliases."""
     assert GraphOption.SET_CFG_SCRATCH_MEM.c_name == "QNN_LPAI_GRAPH_SET_CFG_SCRATCH_MEM"
     assert ContextOption.PRIORITY.c_name == "QNN_CONTEXT_CONFIG_OPTION_PRIORITY"
     assert ContextOption.ENABLE_GRAPHS.c_name == "QNN_CONTEXT_CONFIG_ENABLE_GRAPHS"
@@ -116,7 +116,7 @@ def test_members_say_their_name_in_c() -> None:
 
 
 def test_a_name_that_no_header_has_is_not_made_up() -> None:
-    """The headers call a hardware version that is not set UNKNOWN, and nothing else."""
+    """HwVersion.UNDEFINED has the header's name UNKNOWN, and no invented name."""
     assert HwVersion.UNDEFINED.c_name == "QNN_LPAI_BACKEND_HW_VERSION_UNKNOWN"
     assert not hasattr(c_names, "QNN_LPAI_BACKEND_HW_VERSION_UNDEFINED")
 
@@ -124,7 +124,7 @@ def test_a_name_that_no_header_has_is_not_made_up() -> None:
 def test_the_tool_notices_a_module_that_is_not_current(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`--check` exits with 1; without it the module is written."""
+    """`--check` exits with 1 for an outdated module; without it the tool writes the module."""
     monkeypatch.setattr(tool, "MODULE", tmp_path / "c_names.py")
     monkeypatch.setattr(sys, "argv", ["c_names.py", "--check"])
     assert tool.main() == 1

@@ -46,7 +46,7 @@ COMPONENT_BY_THOUSAND = {
 
 
 def test_every_code_an_lpai_client_can_meet_has_a_name() -> None:
-    """No documented code of the LPAI calls is unknown."""
+    """Every documented code of the LPAI calls has a name."""
     assert LPAI_CODES - set(codes()) == set()
 
 
@@ -67,25 +67,25 @@ def test_every_code_an_lpai_client_can_meet_has_a_name() -> None:
     ],
 )
 def test_a_code_has_the_name_of_the_headers(code: int, name: str) -> None:
-    """Names are QNN's own, in full."""
+    """A code has the full name of the QNN headers."""
     assert code_name(code) == name
 
 
 def test_a_number_with_several_names_keeps_the_others_as_aliases() -> None:
-    """1002 is the common name first and the graph's name among the aliases."""
+    """A number with several names has the common name first and the others as aliases."""
     assert "QNN_GRAPH_ERROR_MEM_ALLOC" in describe(1002).aliases
     assert "QNN_CONTEXT_ERROR_UNSUPPORTED_FEATURE" in describe(1000).aliases
 
 
 @pytest.mark.parametrize("code", [-1, 1, 1001, 6026, 1 << 70])
 def test_a_number_that_qnn_does_not_define_is_unknown(code: int) -> None:
-    """An unknown code keeps its number and says that it is unknown."""
+    """An unknown code keeps its number and is called unknown."""
     assert code_name(code) == UNKNOWN == "unknown QNN code"
     assert describe(code).code == code
 
 
 def test_a_code_is_in_the_range_of_its_component() -> None:
-    """The thousands of a code tell which part of QNN it belongs to."""
+    """The thousands of a code give its component."""
     found = {code: described.component for code, described in codes().items()}
     assert found == {code: COMPONENT_BY_THOUSAND[code // 1000] for code in found}
 
@@ -98,12 +98,12 @@ def test_names_are_unique_and_every_code_has_a_meaning() -> None:
 
 
 def test_a_handle_carries_its_code_in_the_low_bits() -> None:
-    """The upper bits of a 64-bit handle are not part of the code."""
+    """Only the low bits of a 64-bit handle are the code."""
     assert code_of((7 << 32) | 6004) == 6004
 
 
 def test_an_error_says_name_number_rule_and_cure() -> None:
-    """The text of a QNN error holds what is needed to act on it."""
+    """A QNN error prints its name, number, rule, sentence and cure."""
     error = qnn_error(6000, Finding("R4", "scratch is 64 bytes short", cure="allocate 128"))
     assert str(error) == (
         "QNN_GRAPH_ERROR_INVALID_ARGUMENT (6000) [R4]: scratch is 64 bytes short; allocate 128"

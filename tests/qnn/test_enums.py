@@ -67,7 +67,7 @@ from qnnmem.qnn.enums import (
     ],
 )
 def test_numbers_are_those_of_the_headers(member: int, value: int) -> None:
-    """A C client's number means the same here."""
+    """An enum member has the number of the C headers."""
     assert int(member) == value
 
 
@@ -75,17 +75,17 @@ def test_numbers_are_those_of_the_headers(member: int, value: int) -> None:
     "kind", [GraphOption, GraphProperty, MemType, ClientPerfType, CoreAffinity, HwVersion]
 )
 def test_what_was_never_set_is_undefined(kind: type[GraphOption]) -> None:
-    """The value of QNN's initialisers is a member, so forgetting to set it can be told."""
+    """The headers' value for an unset field is a member of each enum."""
     assert kind(UNDEFINED).value == 0x7FFFFFFF
 
 
 def test_the_provider_has_the_name_of_the_backend() -> None:
-    """A client picks the provider by this name."""
+    """The provider name is LPAI_QTI_AISW, by which a client chooses it."""
     assert PROVIDER_NAME == "LPAI_QTI_AISW"
 
 
 def test_hardware_versions_sort_by_age() -> None:
-    """v5_1 is between v5 and v6, though its number is the largest; unknown is before all."""
+    """Hardware versions sort by age: v5_1 lies between v5 and v6, and unknown is first."""
     words = ["na", "v1", "v2", "v3", "v4", "v5", "v5_1", "v6", "v7"]
     versions = [HwVersion.UNKNOWN, *(HwVersion[word.upper()] for word in words)]
     assert sorted(HwVersion) == versions
@@ -99,7 +99,7 @@ def test_hardware_versions_sort_by_age() -> None:
 
 
 def test_a_hardware_version_compares_with_a_plain_number_by_value() -> None:
-    """Against a number that is no version the header's number counts."""
+    """A hardware version compares with a plain number by its value."""
     assert 7 < HwVersion.V5_1 < 0x7FFF0000
     assert HwVersion.V6 <= 6
 
@@ -108,39 +108,39 @@ def test_a_hardware_version_compares_with_a_plain_number_by_value() -> None:
     ("word", "version"), [("v5_1", HwVersion.V5_1), ("V6", HwVersion.V6), (" v7 ", HwVersion.V7)]
 )
 def test_a_hardware_version_is_read_as_files_write_it(word: str, version: HwVersion) -> None:
-    """The words of the configuration files are known in any case of letters."""
+    """A hardware version is parsed from its word in any letter case."""
     assert HwVersion.parse(word) is version
     assert HwVersion.parse(version.word) is version
 
 
 @pytest.mark.parametrize("word", ["", "6", "v8", "v5.1", "unknown", "undefined", "na", "v6\x1b"])
 def test_another_word_is_no_hardware_version(word: str) -> None:
-    """The refusal names the versions that exist."""
+    """An unknown version word is refused, and the error names the known versions."""
     with pytest.raises(UsageError, match="v5_1, v6, v7"):
         HwVersion.parse(word)
 
 
 @pytest.mark.parametrize("data", [d for d in DataType if d.bits >= 8])
 def test_a_data_type_has_the_width_of_its_numpy_type(data: DataType) -> None:
-    """So many elements take so many bytes in a numpy array."""
+    """A data type takes the same bytes as its NumPy type."""
     assert np.zeros(3, data.numpy_name).nbytes == data.nbytes(3)
 
 
 @pytest.mark.parametrize("data", [d for d in DataType if d.bits >= 8])
 def test_numpy_names_lead_back_to_the_data_type(data: DataType) -> None:
-    """Name and quantization together identify a type."""
+    """A NumPy name and the quantization identify a data type."""
     assert DataType.from_numpy(data.numpy_name, data.is_quantized) is data
 
 
 def test_elements_below_one_byte_are_packed() -> None:
-    """Three elements of four bits take two bytes, and numpy has no type for them."""
+    """Three elements of four bits take two bytes; NumPy has no such type."""
     assert DataType.SFIXED_POINT_4.nbytes(3) == 2
     with pytest.raises(UsageError, match="QNN_DATATYPE_SFIXED_POINT_4"):
         _ = DataType.SFIXED_POINT_4.numpy_name
 
 
 def test_a_type_that_qnn_does_not_have_is_refused() -> None:
-    """Complex numbers and quantized floats have no data type."""
+    """Complex numbers and quantized floats have no data type and are refused."""
     with pytest.raises(UsageError, match="complex64"):
         DataType.from_numpy("complex64")
     with pytest.raises(UsageError, match="quantized"):
@@ -148,5 +148,5 @@ def test_a_type_that_qnn_does_not_have_is_refused() -> None:
 
 
 def test_only_floating_point_types_are_floats() -> None:
-    """LPAI refuses exactly these."""
+    """Exactly FLOAT_16, FLOAT_32 and FLOAT_64 are floats, the types that LPAI refuses."""
     assert {d.name for d in DataType if d.is_float} == {"FLOAT_16", "FLOAT_32", "FLOAT_64"}

@@ -1,4 +1,4 @@
-"""Graphs while a client composes them: what is kept, and what is refused with which code."""
+"""Graphs during composition: the recorded calls, and the code of each refusal."""
 
 from __future__ import annotations
 
@@ -17,22 +17,22 @@ U8, F32 = DataType.UFIXED_POINT_8, DataType.FLOAT_32
 
 
 class Failed(Exception):
-    """A refusal, with its code first."""
+    """A refused call, with its code first."""
 
 
 def refuse(code: int, sentence: str, call: str) -> NoReturn:
-    """Fail a call."""
+    """Raise Failed with the code."""
     raise Failed(code, call, sentence)
 
 
 @pytest.fixture
 def draft() -> GraphDraft:
-    """Give an empty graph."""
+    """Return an empty graph."""
     return GraphDraft("net", refuse)
 
 
 def test_calls_are_kept_in_their_order(draft: GraphDraft) -> None:
-    """Tensors of parameters are created before their node."""
+    """Calls are recorded in order; the tensors of parameters come before their node."""
     x = draft.create_tensor("x", U8, (1, 4), TensorType.APP_WRITE, mem_type=TensorMemType.MEMHANDLE)
     y = draft.create_tensor("y", U8, (4, 1), TensorType.APP_READ, quantize_params=ScaleOffset(1, 2))
     node = draft.add_node("qti.aisw", "Transpose", {"perm": [1, 0]}, [x], [y])
@@ -54,7 +54,7 @@ def test_calls_are_kept_in_their_order(draft: GraphDraft) -> None:
     ],
 )
 def test_numbers_have_types(draft: GraphDraft, value: Any, kind: DataType, number: Any) -> None:
-    """Python's own numbers have one type each, those of numpy say theirs."""
+    """Python numbers have one QNN type each; NumPy numbers keep their own type."""
     node = draft.add_node("qti.aisw", "Anything", {"p": value}, [], [])
     assert (node.scalars["p"], node.scalar_types["p"]) == (number, kind)
 
@@ -63,7 +63,7 @@ Call = Callable[[GraphDraft], Any]
 
 
 def stranger() -> ComposedTensor:
-    """Create a tensor of another graph."""
+    """Return a tensor of another graph."""
     return GraphDraft("other", refuse).create_tensor("x", F32, (1,))
 
 
@@ -80,7 +80,7 @@ def stranger() -> ComposedTensor:
     ],
 )
 def test_a_wrong_call_is_refused_with_its_code(draft: GraphDraft, code: int, call: Call) -> None:
-    """Nothing of it is kept."""
+    """A wrong call is refused with its code and leaves no record."""
     with pytest.raises(Failed) as error:
         call(draft)
     assert error.value.args[0] == code
@@ -103,13 +103,13 @@ def test_a_wrong_call_is_refused_with_its_code(draft: GraphDraft, code: int, cal
     ],
 )
 def test_nonsense_is_a_usage_error(draft: GraphDraft, call: Call) -> None:
-    """What C could not express has no code."""
+    """A value that C could not express is a usage error without a code."""
     with pytest.raises(UsageError):
         call(draft)
 
 
 def test_a_finalized_graph_stays_as_it_is(draft: GraphDraft) -> None:
-    """Neither tensors nor nodes are added."""
+    """A finalized graph refuses new tensors and nodes."""
     draft.is_finalized = True
     with pytest.raises(Failed, match="6024"):
         draft.create_tensor("x", F32, (1,))

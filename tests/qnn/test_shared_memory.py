@@ -18,24 +18,24 @@ from qnnmem.qnn.shared_memory import (
 
 @pytest.fixture
 def fd() -> Iterator[int]:
-    """An open file of one page."""
+    """Return an open file of one page."""
     with tempfile.TemporaryFile() as file:
         file.truncate(4096)
         yield file.fileno()
 
 
 def places(fd: int, *offsets: int) -> list[SharedRange]:
-    """Ranges of 64 bytes."""
+    """Return ranges of 64 bytes."""
     return [SharedRange(shared_file(fd), offset, 64) for offset in offsets]
 
 
 def same(place: SharedRange) -> SharedRange:
-    """A backend that refuses nothing."""
+    """Accept a range unchanged."""
     return place
 
 
 def test_tensors_of_one_file_share_a_mapping(fd: int) -> None:
-    """The same byte has one address, and the file is counted once."""
+    """Tensors of one file share one mapping, and the file counts once."""
     memory = RegisteredMemory()
     first, second = memory.register(places(fd, 0, 32), same)
     first.view[32] = 7
@@ -45,7 +45,7 @@ def test_tensors_of_one_file_share_a_mapping(fd: int) -> None:
 
 
 def test_a_file_that_grew_is_mapped_again(fd: int) -> None:
-    """A tensor behind the first mapping's end has all of its bytes."""
+    """A file that grew is mapped again, so a tensor behind the old end has all its bytes."""
     memory = RegisteredMemory()
     memory.register(places(fd, 0), same)
     os.ftruncate(fd, 8192)
@@ -55,7 +55,7 @@ def test_a_file_that_grew_is_mapped_again(fd: int) -> None:
 
 
 def test_one_refused_descriptor_leaves_nothing_registered(fd: int) -> None:
-    """All are registered or none."""
+    """One refused descriptor leaves nothing registered."""
 
     def refuse_second(place: SharedRange) -> SharedRange:
         if place.offset:
@@ -69,7 +69,7 @@ def test_one_refused_descriptor_leaves_nothing_registered(fd: int) -> None:
 
 
 def test_valid_handles_go_even_if_others_are_not_valid(fd: int) -> None:
-    """What was not registered is counted."""
+    """Deregistering a list frees the valid handles and counts the invalid ones."""
     memory = RegisteredMemory()
     handles = memory.register(places(fd, 0, 64), same)
     assert memory.deregister([handles[0], None, handles[0], handles[1]]) == 2
@@ -77,7 +77,7 @@ def test_valid_handles_go_even_if_others_are_not_valid(fd: int) -> None:
 
 
 def test_a_deregistered_handle_gives_no_bytes(fd: int) -> None:
-    """Arrays fetched before stay usable, new ones are refused."""
+    """After deregistration an existing array still works, and a new one is refused."""
     memory = RegisteredMemory()
     (handle,) = memory.register(places(fd, 0), same)
     array = handle.array
@@ -89,7 +89,7 @@ def test_a_deregistered_handle_gives_no_bytes(fd: int) -> None:
 
 
 def test_a_handle_knows_that_its_file_was_closed_or_shortened(fd: int) -> None:
-    """Both would make a device use memory that is not there."""
+    """A handle reports that its file was closed or truncated."""
     copy = os.dup(fd)
     memory = RegisteredMemory()
     (handle,) = memory.register(places(copy, 4032), same)
@@ -101,7 +101,7 @@ def test_a_handle_knows_that_its_file_was_closed_or_shortened(fd: int) -> None:
 
 
 def test_files_that_cannot_be_shared_are_faults(fd: int) -> None:
-    """A closed descriptor, an empty file, and one that cannot be written."""
+    """A closed descriptor, an empty file and a read-only file cannot be shared."""
     with pytest.raises(Fault, match="is not open"):
         shared_file(-1)
     os.ftruncate(fd, 0)
@@ -118,7 +118,7 @@ def test_files_that_cannot_be_shared_are_faults(fd: int) -> None:
 
 
 def test_a_tensor_is_as_large_as_its_descriptor_says() -> None:
-    """Elements below one byte are packed; a type without a width has no size."""
+    """A tensor's bytes follow from its shape and type; an unknown type has no size."""
     assert tensor_bytes((3, 5), DataType.INT_16) == 30
     assert tensor_bytes((3,), DataType.UFIXED_POINT_4) == 2
     assert tensor_bytes((3,), DataType.STRING) is None
