@@ -1,4 +1,4 @@
-"""The table of SoCs: complete, consistent, and found by any of their names."""
+"""The table of SoCs is complete and consistent, and each SoC is found by all its names."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from qnnmem.targets.socs import (
     "text", ["SM8650", "sm8650", " 57 ", "Snapdragon 8 Gen 3", "snapdragon8GEN3", "8 gen 3"]
 )
 def test_a_soc_has_many_names(text: str) -> None:
-    """Name, id and marketing name in any case lead to the same SoC."""
+    """Name, id and marketing name, in any letter case, give the same SoC."""
     soc = find_soc(text)
     assert (soc.name, soc.model_id, soc.arch, soc.fp16) == ("SM8650", 57, 75, True)
 
@@ -52,7 +52,7 @@ def test_a_soc_has_many_names(text: str) -> None:
     ],
 )
 def test_a_soc_is_found_as_people_write_it(text: str, name: str) -> None:
-    """Brands, bins, spaces and short forms make no difference."""
+    """Brand names, bins, spaces and short forms do not change the SoC."""
     assert any_soc(text).name == name
 
 
@@ -72,7 +72,7 @@ def test_a_soc_is_found_as_people_write_it(text: str, name: str) -> None:
     ],
 )
 def test_what_is_not_certain_is_asked_back(text: str, names: str) -> None:
-    """Swapped digits, boards, platforms and halves of names."""
+    """Swapped digits, boards, platforms and partial names are refused with suggestions."""
     with pytest.raises(UsageError) as caught:
         find_soc(text)
     assert str(caught.value).endswith(f"; did you mean {names}?")
@@ -80,7 +80,7 @@ def test_what_is_not_certain_is_asked_back(text: str, names: str) -> None:
 
 @pytest.mark.parametrize("text", ["v75", "Hexagon v75", "HTP75", "hexagon_v75", "dsp_arch=75"])
 def test_a_version_of_hexagon_is_none_and_names_those_that_have_it(text: str) -> None:
-    """The best known first; a number alone is an id."""
+    """A Hexagon version is not an SoC; the error names SoCs with it, and a bare number is an id."""
     with pytest.raises(UsageError, match=r"Hexagon version, not a SoC; .*: SM8650, QCS8275"):
         find_soc(text)
     assert {soc.arch for soc in with_hexagon(text)} == {75}
@@ -88,7 +88,7 @@ def test_a_version_of_hexagon_is_none_and_names_those_that_have_it(text: str) ->
 
 
 def test_every_soc_is_found_by_what_it_is_called() -> None:
-    """Its name and its id lead to it; its marketing name leads to one that is sold so."""
+    """Each SoC is found by its name in any case and by its marketing name."""
     for soc in socs():
         assert any_soc(soc.name) == any_soc(soc.name.lower()) == soc
         if soc.marketing_name:
@@ -97,7 +97,7 @@ def test_every_soc_is_found_by_what_it_is_called() -> None:
 
 @pytest.mark.parametrize("text", ["", " ", "x" * 5000, "\x1b[31m", "Snapdragon", "1" * 400, "٣"])
 def test_nonsense_is_refused_safely(text: str) -> None:
-    """In one printable sentence."""
+    """Nonsense is refused in one short, printable sentence."""
     with pytest.raises(UsageError, match="is not a known SoC") as caught:
         find_soc(text)
     assert str(caught.value).isprintable()
@@ -105,7 +105,7 @@ def test_nonsense_is_refused_safely(text: str) -> None:
 
 
 def test_numbers_carry_their_origin() -> None:
-    """VTCM and compile limit were asked from the library."""
+    """VTCM and compile limit of an SoC have a measured origin and a source."""
     soc = find_soc("SM7325")
     assert soc.vtcm_bytes is not None
     assert soc.compile_limit is not None
@@ -115,7 +115,7 @@ def test_numbers_carry_their_origin() -> None:
 
 
 def test_an_unknown_name_is_met_with_near_ones() -> None:
-    """A typing error gets suggestions, nonsense gets the command that lists all."""
+    """A typing error gets suggestions; nonsense gets the command `qnnmem socs`."""
     with pytest.raises(UsageError, match="did you mean SM8650"):
         find_soc("SM865O")
     with pytest.raises(UsageError, match="`qnnmem socs` lists all SoCs"):
@@ -124,14 +124,14 @@ def test_an_unknown_name_is_met_with_near_ones() -> None:
 
 @pytest.mark.parametrize("text", ["SM8250", "21", "IPQ6018"])
 def test_a_soc_without_htp_cannot_be_a_target(text: str) -> None:
-    """It is known, and it is said that it has no HTP."""
+    """An SoC without HTP is known but cannot be a target."""
     with pytest.raises(CannotTell, match="not a target of the HTP backend"):
         find_soc(text)
     assert not any_soc(text).has_htp
 
 
 def test_an_id_gives_the_name_that_the_library_uses() -> None:
-    """Where names share an id, the library's own comes first."""
+    """For an id with several names, the library's own name comes first."""
     shared = soc_by_id(52)
     assert shared is not None
     assert shared.name == "SA8255"
@@ -139,7 +139,7 @@ def test_an_id_gives_the_name_that_the_library_uses() -> None:
 
 
 def test_the_table_is_consistent() -> None:
-    """Every target has an architecture, VTCM, a limit and a source; names are unique."""
+    """Every HTP target has an architecture, VTCM, a limit and a source; names are unique."""
     table = socs()
     assert len({soc.name for soc in table}) == len(table) == 142
     for soc in table:
@@ -151,7 +151,7 @@ def test_the_table_is_consistent() -> None:
 
 
 def test_names_of_one_id_agree() -> None:
-    """The compiler knows only the id, so its answers are the same for each name."""
+    """Names with the same id have the same architecture, VTCM and FP16 support."""
     answers: dict[int, set[object]] = {}
     for soc in socs():
         answers.setdefault(soc.model_id, set()).add((soc.arch, soc.vtcm_mb, soc.fp16))
@@ -159,7 +159,7 @@ def test_names_of_one_id_agree() -> None:
 
 
 def test_constants_of_the_backend_have_sources() -> None:
-    """The budget of a process domain is a measured number of bytes."""
+    """The constants of the backend, such as the process domain budget, have sources."""
     budget = pd_budget()
     assert (budget.value, budget.origin) == (3_650_722_201, Origin.MEASURED)
     assert htp_constant("io", "unit").value == 8192
