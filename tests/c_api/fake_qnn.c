@@ -1,18 +1,18 @@
-/* A backend and a system library that compute nothing, and watch their client instead.
+/* A backend and a system library that compute nothing but check every call of their client.
  *
- * Every call is checked against the contract: order, alignment, sizes, memory that must still be
- * there. What is wrong is said on standard error, and the process ends with 70. `fake_model.h` is
- * made by the test and says which graphs the binary holds. Settings are environment variables:
+ * Every call is checked against the contract: order, alignment, sizes, and memory that must still
+ * exist. A violation is printed on standard error and ends the process with 70. The test writes
+ * `fake_model.h` with the graphs of the binary. Settings are environment variables:
  *
  *     FAKE_FAIL=N          the Nth call fails with 1002
  *     FAKE_FAIL_ALLOC=N    the Nth allocation of the client fails
- *     FAKE_VERSION=1|2|3   of binary info and graph info
+ *     FAKE_VERSION=1|2|3   version of binary info and graph info
  *     FAKE_TENSOR=1|2      version of tensors
- *     FAKE_START, FAKE_SIZE    the alignment that is asked for
- *     FAKE_PERSISTENT=1    the binary must stay
+ *     FAKE_START, FAKE_SIZE    required alignment of start and size
+ *     FAKE_PERSISTENT=1    the binary must stay in memory
  *     FAKE_WAIT=N          the first N executions wait for more frames
  *     FAKE_MORE=N          scratch needs N bytes more than the model says
- *     FAKE_TRACE=PATH      where the names of all calls are written
+ *     FAKE_TRACE=PATH      file for the names of all calls
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -37,7 +37,7 @@ static unsigned char *binary;
 static uint64_t binary_size, binary_sum;
 static FILE *trace;
 
-/* The client's own memory: it is compiled so that it calls these. */
+/* The client is compiled to allocate its own memory with these functions. */
 void *counted_calloc(size_t count, size_t size);
 void counted_free(void *block);
 
@@ -119,7 +119,7 @@ static Qnn_ErrorHandle_t backend_create(Qnn_LogHandle_t log, const QnnBackend_Co
     (void)log;
     (void)config;
     if (failing("QnnBackend_create")) {
-        *out = &calls; /* of no use to anybody */
+        *out = &calls; /* an invalid handle */
         return MEM_ALLOC;
     }
     expect(!backend_alive, "a second backend is made");
@@ -169,7 +169,7 @@ static Qnn_ErrorHandle_t context_create(Qnn_BackendHandle_t backend, Qnn_DeviceH
                                         Qnn_ProfileHandle_t profile) {
     (void)profile;
     if (failing("QnnContext_createFromBinary")) {
-        *out = &calls; /* of no use to anybody */
+        *out = &calls; /* an invalid handle */
         return MEM_ALLOC;
     }
     expect(backend == &backend_alive && backend_alive, "a context of no backend is made");
@@ -195,7 +195,7 @@ static Qnn_ErrorHandle_t context_free(Qnn_ContextHandle_t context, Qnn_ProfileHa
     (void)profile;
     expect(context == &context_alive && context_alive, "a context is freed that does not live");
     expect(!is_persistent || sum(binary, binary_size) == binary_sum, "the binary did not stay");
-    for (i = 0; i < FAKE_GRAPHS; i++) { /* touched, so that a sanitizer sees what was freed */
+    for (i = 0; i < FAKE_GRAPHS; i++) { /* read the memory, so a sanitizer reports freed memory */
         if (graphs[i].persistent != NULL && graphs[i].finalized) {
             memset(graphs[i].persistent, 7, graphs[i].persistent_size);
         }
@@ -384,7 +384,7 @@ static Qnn_ErrorHandle_t graph_execute(Qnn_GraphHandle_t graph, const Qnn_Tensor
 
 static Qnn_ErrorHandle_t system_create(QnnSystemContext_Handle_t *out) {
     if (failing("QnnSystemContext_create")) {
-        *out = &calls; /* of no use to anybody */
+        *out = &calls; /* an invalid handle */
         return MEM_ALLOC;
     }
     system_alive = 1;
@@ -453,7 +453,7 @@ static Qnn_ErrorHandle_t system_free(QnnSystemContext_Handle_t handle) {
     int fails = failing("QnnSystemContext_free");
     expect(handle == &system_alive && system_alive, "a system context is freed that does not live");
     system_alive = 0;
-    memset(tensors, 0xee, sizeof tensors); /* its memory goes with it */
+    memset(tensors, 0xee, sizeof tensors); /* the system context owns this memory */
     memset(infos, 0xee, sizeof infos);
     return fails ? MEM_ALLOC : QNN_SUCCESS;
 }

@@ -1,7 +1,7 @@
 /* A model library as the vendor's tools build them, with one small graph: x, Relu, y.
  *
- * Written from the public signature. ENTRIES is the length of the table that it was built for: in
- * a library of an older SDK it is shorter, and the last arguments lie before its end. */
+ * Written from the public signature. ENTRIES is the length of the interface table in the SDK of the
+ * build. An older SDK has a shorter table, so the arguments after the table lie earlier. */
 #include <stdbool.h>
 #include <stdint.h>
 #include <string.h>
