@@ -153,7 +153,7 @@ class _Pairs:
             return
         if self._began is not None:
             cost = _since(self._began, _clocks(client))
-            self._execute()  # the client's data has replaced ours in the processor's caches
+            self._execute()  # warm up: the client's data has evicted ours from the caches
             before = _clocks()
             for _ in range(WINDOW):
                 self._execute()

@@ -235,7 +235,7 @@ def packed(setting: Setting) -> Iterator[Row]:
     log = setting.logs["0.01 %"]
     for kind, program, bar in (("gz", "gzip", 2.5), ("zst", "zstd", 1.3)):
         if shutil.which(program) is None:
-            continue  # ripgrep calls it
+            continue  # ripgrep needs this program
         path = Path(f"{log}.{kind}")
         if not path.exists():
             make = "import sys; from pathlib import Path; from doctor_log import pack; "

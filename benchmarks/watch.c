@@ -1,5 +1,5 @@
-/* Calls one function of a QNN library many times: `watch LIBRARY FUNCTION TIMES`, prints nanoseconds of one,
- * and of reading the clock. */
+/* Calls one function of a QNN library many times: `watch LIBRARY FUNCTION TIMES`, prints the
+ * nanoseconds of one call and of one clock reading. */
 #include <dlfcn.h>
 #include <stdint.h>
 #include <stdio.h>
@@ -33,8 +33,8 @@ int main(int count, char **words) {
         second = 1;
     }
     times = atol(words[3]);
-    if (function(first, second)) return 3; /* what fails is always told */
-    for (turn = 0; turn < 7; turn++) { /* the least disturbed one counts */
+    if (function(first, second)) return 3; /* a failed call would also be reported */
+    for (turn = 0; turn < 7; turn++) { /* the fastest turn counts */
         begun = now();
         for (i = 0; i < times; i++) function(first, second);
         if (now() - begun < best) best = now() - begun;

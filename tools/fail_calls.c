@@ -1,7 +1,7 @@
 /* Preloaded into `tools/fail_calls.py`: makes one call of the C library fail, by its number.
  *
- * Counted are the calls of one process group, forks without exec included; nothing is counted in a
- * program that was started. */
+ * It counts the calls of one process group, including forks without exec, but not the calls of
+ * programs that the group starts. */
 #define _GNU_SOURCE
 #include <dirent.h>
 #include <dlfcn.h>
@@ -21,7 +21,7 @@
 
 static struct { _Atomic int group; _Atomic long seen, fail_at; char name[32]; } *state;
 
-/* Counts from now on in the group of processes of the caller; call 0 never comes. */
+/* Starts to count in the caller's process group; 0 lets no call fail. */
 void fail_calls_arm(long fail_at) {
     atomic_store(&state->seen, 0);
     atomic_store(&state->fail_at, fail_at);
@@ -47,7 +47,7 @@ static int is_due(const char *name) {
 
 static void *real(const char *name) { return dlsym(RTLD_NEXT, name); }
 
-/* R: what it gives, takes, passes on; how it fails and what it gives then. */
+/* Return type, name, parameters, arguments, errno and return value of the failure. */
 #define WRAP(type, name, takes, gives, code, failed)              \
     type name takes {                                             \
         static type(*next) takes;                                 \
@@ -89,7 +89,7 @@ WRAP(int, dup2, (int a, int b), (a, b), EMFILE, -1)
 WRAP(pid_t, fork, (void), (), EAGAIN, -1)
 WRAP(pid_t, vfork, (void), (), EAGAIN, -1)
 WRAP(int, pthread_create, (pthread_t *a, const pthread_attr_t *b, void *(*c)(void *), void *d), (a, b, c, d), EAGAIN, EAGAIN)
-/* Files only: memory without one is the interpreter's, wherever it needs some. */
+/* Only mappings of files fail; anonymous memory belongs to the interpreter. */
 #define MAPS(name)                                                              \
     void *name(void *a, size_t b, int c, int d, int e, off_t f) {               \
         static void *(*next)(void *, size_t, int, int, int, off_t);             \

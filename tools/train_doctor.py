@@ -1,4 +1,4 @@
-"""Trains the doctor's cause model from the labelled texts of the tree, and evaluates it.
+"""Train the doctor's cause model from the labelled texts of the tree, and evaluate it.
 
     python tools/train_doctor.py               write src/qnnmem/doctor/kb/cause_model.bin
     python tools/train_doctor.py --check       fail if the stored file differs
@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 for _name in ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
-    os.environ.setdefault(_name, "1")  # sums in one order, so that the weights are the same
+    os.environ.setdefault(_name, "1")  # a fixed order of sums, so the weights are reproducible
 
 import msgspec  # noqa: E402 - after the number of threads
 import numpy as np  # noqa: E402
@@ -50,8 +50,8 @@ from qnnmem.doctor import cause_model as model  # noqa: E402
 PAGE = ROOT / "docs" / "reference" / "benchmarks" / "unseen-logs.md"
 TARGET = ROOT / "src" / "qnnmem" / "doctor" / "kb" / model.FILE
 HEADS = model.HEADS
-ROWS = 20_000  # n-grams that keep a row
-LEAST_TEXTS = 2  # that hold an n-gram
+ROWS = 20_000  # n-grams in the model
+LEAST_TEXTS = 2  # an n-gram must be in this many texts
 FOLDS = 8
 # Parameter C of each head's logistic regression; larger values mean weaker regularisation.
 STRENGTH = {
@@ -112,7 +112,7 @@ def label(text: Text, head: str) -> str:
     """Return the class of a text for a head; "" if the text does not train that head."""
     if head == "cause":
         return text.causes[0] if text.names_cause else ""
-    if head == "decides":  # of messages it is known only where a cause is
+    if head == "decides":  # a message is known only by its cause
         if text.outcome != "failing" or (text.origin == "message" and not text.names_cause):
             return ""
         return "cause" if text.names_cause else "open"
@@ -172,7 +172,7 @@ def _fit_heads(
         ).fit(every[mine], [labels[at] for at in mine])
         classes[head] = tuple(str(one) for one in fitted.classes_)
         weights[head], biases[head] = fitted.coef_, fitted.intercept_
-        if len(fitted.classes_) == len(("one", "other")):  # one row of weights stands for both
+        if len(fitted.classes_) == len(("one", "other")):  # one row of weights serves both classes
             weights[head] = np.concatenate((-fitted.coef_, fitted.coef_)) / 2
             biases[head] = np.concatenate((-fitted.intercept_, fitted.intercept_)) / 2
     return Fitted(kept, idf, classes, weights, biases)
@@ -283,7 +283,7 @@ def temperatures(texts: Sequence[Text], found: Guesses) -> dict[str, float]:
         rows, hits = [], []
         names = sorted({name for guess in found.values() for name in answers(guess, head)})
         for at, guess in found.items():
-            odds = answers(guess, head)  # a rare class may be in the folds that are left out
+            odds = answers(guess, head)  # a rare class may be left out
             if right := odds.keys() & right_classes(texts[at], head):
                 rows.append(np.log(np.maximum([odds.get(name, 0.0) for name in names], 1e-12)))
                 hits.append([name in right for name in names])
@@ -300,11 +300,11 @@ def temperatures(texts: Sequence[Text], found: Guesses) -> dict[str, float]:
 # Share of logs for which the model alone must be right: about the cause, if the lines decide it,
 # and about the side (memory or not).
 NAMED = {"cause_low": 0.85, "side": 0.94}
-# Of the answers above a threshold.
+# Required precision of the answers above a threshold.
 PRECISION = {"cause_medium": 0.95, "stage": 0.8, "leaning": 0.97}
-LOST = {"healthy": 0.06, "decides": 0.12}  # of failures taken for good runs, of causes for open
-STRANGERS_QUIET = 0.6  # of foreign logs with words that QNN shares with others
-GOOD_RUNS_ALARMED = 0.03  # the share of good runs that the model may take for failures
+LOST = {"healthy": 0.06, "decides": 0.12}  # failures called healthy, causes called open
+STRANGERS_QUIET = 0.6  # minimum share of foreign logs with QNN's words that get no answer
+GOOD_RUNS_ALARMED = 0.03  # maximum share of good runs that the model may call failures
 
 
 def thresholds(texts: Sequence[Text], found: Guesses, heat: dict[str, float]) -> dict[str, float]:
@@ -418,8 +418,8 @@ def of_model(made: model.Guess) -> Answer:
 
 
 COLUMNS = ("model", "templates", "together")
-OFF = 9.0  # no probability is that high: the model adds nothing
-HOT = 1e6  # at which temperature all causes are alike, so that none is ranked
+OFF = 9.0  # above any probability: the model adds nothing
+HOT = 1e6  # temperature at which all causes are equal, so none is ranked
 
 
 @contextmanager

@@ -129,7 +129,7 @@ def test_vtcm_of_another_soc_may_be_too_small() -> None:
     ("vtcm", "fits", "word"), [(8, None, "cannot tell for"), (16, False, "does not fit")]
 )
 def test_the_architecture_decides_first(vtcm: int, fits: bool | None, word: str) -> None:
-    """A binary for a later Hexagon never fits, whatever its sizes; the reason comes first."""
+    """A binary for a later Hexagon must be compiled again; the verdict says so before any size."""
     made = replace(context(vtcm=vtcm * MIB), dsp_arch=79)
     fit = fit_bill(bill_of(made, SM8650), SM8650)
     assert fit.fits is fits

@@ -136,7 +136,7 @@ def test_the_log_level_does_not_change_the_binary(worker: Worker, tmp_path: Path
 
 
 def test_the_vendors_reader_agrees_with_ours(worker: Worker, tmp_path: Path) -> None:
-    """libQnnSystem and our reader agree on every size of the binary."""
+    """The vendor's libQnnSystem and our reader agree on every size of the binary."""
     output = tmp_path / "out.bin"
     done = compile_model(conv(tmp_path), SM8650, output=output, worker=worker)
     assert isinstance(done, Compiled)

@@ -110,7 +110,7 @@ def test_weights_and_samples_go_along(far: Path, tmp_path: Path) -> None:
 def test_weights_of_their_own_are_quantized_here(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """External weights are quantized on this machine, although ONNX Runtime does not fold them."""
+    """External weights are quantized locally too, although ONNX Runtime does not fold them in."""
     monkeypatch.setenv("QNNMEM_HTP_WORKER", "")
     target = tmp_path / "made.bin"
     words = ("--backend", "htp", *SOC, "--precision", "int8", "-o", target)
