@@ -137,7 +137,7 @@ def test_integers_stand_for_what_the_file_notes() -> None:
 
 
 def test_a_resized_ramp_is_a_ramp() -> None:
-    """Resizing a ramp interpolates between its values and keeps the element type."""
+    """Resizing a ramp interpolates between its values; another number of axes is refused."""
     ramp = numpy.arange(8, dtype="float32").reshape(1, 1, 8, 1)
     assert resized(ramp, (1, 1, 4, 1)).ravel().tolist() == [0.5, 2.5, 4.5, 6.5]
     assert resized(ramp.astype("int64"), (1, 1, 4, 1)).shape == (1, 1, 4, 1)

@@ -185,7 +185,7 @@ def test_elsewhere_one_sentence_says_where_it_works(
 
 
 def test_why_plans_differ_is_said_in_the_width_that_is_planned() -> None:
-    """The notes on plan differences use the planned element width: 64 elements of 8 bits are 64."""
+    """The notes on plan differences count bytes in the planned width: 64 bytes for 64 elements."""
     x, y, z = (Tensor(name, DType("float32"), (64,)) for name in "xyz")
     short = Model("a", "onnx", {"x": x, "y": y}, (Op("a", "Relu", ("x",), ("y",)),), ("x",), ("y",))
     ops = (Op("a", "Relu", ("x",), ("z",)), Op("t", "Transpose", ("z",), ("y",)))

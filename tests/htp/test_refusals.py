@@ -266,7 +266,7 @@ def test_a_time_limit_has_its_own_exit_code(tmp_path: Path) -> None:
 
 
 def test_a_binary_for_a_later_hexagon(tmp_path: Path) -> None:
-    """A binary for a later Hexagon fails by architecture first; too much VTCM is marked."""
+    """`fit` first refuses a binary for a later Hexagon; `footprint` marks its excess VTCM."""
     path = save(
         tmp_path / "relu.onnx",
         [node("Relu", ["x"], ["y"])],

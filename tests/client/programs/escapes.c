@@ -1,5 +1,5 @@
-/* Every way known to us in which a call can go past the checker: `escapes WAY [PATH]`.
- * It keeps every rule; what it ends with says nothing about the calls that were lost. */
+/* Every known way in which a call can bypass the checker: `escapes WAY [PATH]`.
+ * The program keeps every rule; its exit code does not depend on the lost calls. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
@@ -79,7 +79,7 @@ static void *closes(void *unused) {
     return in_thread(unused);
 }
 
-/* What the program has in the place of a line is its own: nothing may come out of it. */
+/* Replaces the descriptors of connections by its own sockets, which must receive nothing. */
 static void replace_lines(void) {
     int pair[2], i;
     char byte;

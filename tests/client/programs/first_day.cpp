@@ -1,4 +1,4 @@
-// A client as somebody writes it on the first day with QNN: vectors, slots of a ring, threads, notifications.
+// A typical client of a beginner with QNN: vectors, slots of a ring, threads, notifications.
 //     first_day MODEL_WITH_TWO_GRAPHS.bin [MISTAKE]
 #include <dlfcn.h>
 #include <pthread.h>
@@ -79,7 +79,7 @@ void execute(const void *from) {
     must(qnn->graphExecute(graph, &input, 1, &output, 1, nullptr, nullptr));  // at: execute
 }
 
-// What a thread has ended with: its variable or its stack. It has never called QNN.
+// Address of a variable or of the stack of an ended thread that never called QNN.
 const void *of_ended_thread(bool on_stack) {
     alignas(64) thread_local int variable[32];
     const void *volatile place;

@@ -1,5 +1,5 @@
 /* Two streams feed one graph with state through the queue; its pools are a mapped file; workers are
- * started with fork and exec, and use QNN on their own.
+ * started with fork and exec, and use QNN independently.
  *     pipeline MODEL_WITH_TWO_GRAPHS.bin [MISTAKE [worker]] */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -135,7 +135,7 @@ static void *run(void *words) {
     if (IS("pool-moved")) mremap(pools, 2 * PAGE, 1 << 24, MREMAP_MAYMOVE); /* at: moved */
     if (IS("file-shorter") && ftruncate(pools_file, PAGE)) exit(1);
     execute(&streams[0]);
-    if (io[0][1][0] != 2 * (STREAMS * EACH + 1)) exit(5); /* state went on from one to the next */
+    if (io[0][1][0] != 2 * (STREAMS * EACH + 1)) exit(5); /* each execution got the state of the previous one */
     TRY(q->contextFree(ctx, NULL));
     if (IS("log-first")) TRY(q->logFree(logger)); /* at: logFirst */
     TRY(q->backendFree(be));

@@ -1,4 +1,4 @@
-/* What the programs of this folder know of QNN: declarations of our own, members in QNN's order. */
+/* The QNN declarations of the programs in this folder: our own, with members in QNN's order. */
 #ifndef QNN_LIKE_H
 #define QNN_LIKE_H
 #include <stdarg.h>

@@ -106,7 +106,7 @@ struct Pending {
 
 void finished(void *argument, NotifyStatus status) {
     auto *one = static_cast<Pending *>(argument);
-    auto hold = one->hold;  // the promise may be gone once it is kept
+    auto hold = one->hold;  // set_value may destroy the promise
     one->over.set_value(status.error);
     if (hold.valid()) hold.wait();
 }
@@ -126,7 +126,7 @@ class Model {
     void use_stack();
     void overlap();
 
-    // The order of members is the order of life.
+    // Members are destroyed in reverse order, so this order matters.
     Library lpai_, system_library_;
     std::vector<uint8_t> file_;
     Backend backend_;
@@ -215,7 +215,7 @@ void Model::execute_threads() {
     if (failed != 0) throw std::runtime_error("a thread failed");
 }
 
-// The buffer of an execution goes out of scope while that waits behind another.
+// The buffer of a queued execution goes out of scope.
 void Model::lose_buffer() {
     Io out(info_->v1.outputs, info_->v1.numOutputs, need_), held(info_->v1.inputs, info_->v1.numInputs, need_);
     std::promise<void> go;
@@ -241,7 +241,7 @@ void Model::use_stack() {
     one.over.get_future().wait();
 }
 
-// Something that an execution needs is taken away before its end.
+// A resource of an execution is freed before the execution ends.
 void Model::overlap() {
     Io in(info_->v1.inputs, info_->v1.numInputs, need_), out(info_->v1.outputs, info_->v1.numOutputs, need_);
     Io next(info_->v1.inputs, info_->v1.numInputs, need_);

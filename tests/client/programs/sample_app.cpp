@@ -219,7 +219,7 @@ StatusCode QnnSampleApp::createFromBinary() {
     bool keeps = is("binary-freed");
     code = m_qnn.contextCreateFromBinary(m_backend, nullptr, keeps ? configs : nullptr, m_buffer, m_bufferSize, &m_context, m_profile);  // at: contextCreate
     if (code != 0) return failed("contextCreateFromBinary", code);
-    alignedFree(m_buffer);  // copied by the backend, as nobody asked it to stay
+    alignedFree(m_buffer);  // allowed: without a persistent-binary config the backend copies the binary
     m_buffer = nullptr;
     code = m_qnn.graphRetrieve(m_context, m_graph.graphName, &m_graph.graph);
     return code == 0 ? StatusCode::SUCCESS : failed("graphRetrieve", code);

@@ -38,7 +38,7 @@ static void slurp(const char *path) {
     size_t n;
     if (!f) DIE("no file");
     while ((n = fread(chunk, 1, sizeof chunk, f)) > 0) {
-        grown = realloc(grown, bin_size + n); /* grows and grows */
+        grown = realloc(grown, bin_size + n); /* grow in steps */
         memcpy(grown + bin_size, chunk, n);
         bin_size += n;
     }
@@ -80,11 +80,11 @@ static void logged(const char *format, uint32_t level, uint64_t when, va_list li
     if (status) DIE("the child took the answer for its parent");
 }
 
-/* A child that comes back out of a callback is in the middle of a call that is its parent's. */
+/* A child that returns from a callback is inside a call of its parent. */
 static void come_back(void) {
     pid_t me = getpid();
     Handle none;
-    Error e = q->graphRetrieve(ctx, "none", &none); /* it is logged that there is none */
+    Error e = q->graphRetrieve(ctx, "none", &none); /* the failed lookup is logged */
     if (getpid() != me) _exit(e != 1007);
     if (e == 1007) DIE("the line is lost");
 }
@@ -200,7 +200,7 @@ static void on_end(void *unused, NotifyStatus status) {
     notified = status.error ? 1 : 2;
 }
 
-/* Memory that goes past the C library, while an execution uses it. */
+/* Memory that is unmapped without the C library, while an execution uses it. */
 static void lose_buffer(void) {
     int i;
     if (IS("output-lost")) out[0].of.v1.memory.clientBuf.data = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -215,7 +215,7 @@ static void lose_buffer(void) {
     out[0].of.v1.memory.clientBuf.data = out_buf;
 }
 
-/* An output of whole pages, or a small one of the heap, is used before the notification comes. */
+/* An output, in whole pages or on the heap, is used before the notification. */
 static void use_early(void) {
     size_t size = IS("output-early") || IS("before-page") ? 8192 : 256;
     int *got = aligned_alloc(size == 256 ? 64 : 4096, size), i, all = 0;
@@ -238,7 +238,7 @@ static void use_early(void) {
     free(got); /* at: freeGot */
 }
 
-/* Memory that stays where it is, but not as it was. */
+/* Memory that keeps its address but changes its mapping. */
 static void change_pages(void) {
     void *page = out_buf;
     if (IS("guarded-between")) {
@@ -252,7 +252,7 @@ static void change_pages(void) {
     if (IS("pool-closed")) mprotect(pool, 65536, PROT_NONE); /* at: closed */
     if (IS("output-protected")) mprotect(page, 4096, PROT_READ);
     if (IS("output-replaced")) mmap(page, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
-    if (IS("input-gone")) syscall(SYS_munmap, in_buf, 4096); /* past the C library */
+    if (IS("input-gone")) syscall(SYS_munmap, in_buf, 4096); /* without the C library */
     if (IS("output-gone")) syscall(SYS_munmap, page, 4096);
     if (IS("output-locked")) {
         mmap(page, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_FIXED, -1, 0);
@@ -266,15 +266,15 @@ static void forks(void) {
     pid_t child = fork();
     int status;
     if (child == 0) {
-        free(malloc(100)); /* what a child does on its own is its own */
+        free(malloc(100)); /* heap calls of a child do not concern its parent */
         if (IS("child-executes")) q->graphExecute(g[0], &in[0], 1, &out[0], 1, NULL, NULL); /* at: child */
-        if (IS("child-closes")) dlclose(again), dlclose(again); /* its parent's stays open */
+        if (IS("child-closes")) dlclose(again), dlclose(again); /* the parent keeps the library open */
         _exit(0);
     }
     waitpid(child, &status, 0);
 }
 
-/* Two processes with equal addresses, each with a backend and a context of its own. */
+/* Two processes with equal addresses, each with its own backend and context. */
 static _Atomic int *workers;
 static pid_t worker = -1;
 
@@ -294,7 +294,7 @@ static void leave(int number) {
     if (IS("fault-exit")) exit(3);
 }
 
-/* It has a handler of its own, as programs have that log their crashes. */
+/* The program has its own handler, like programs that log their crashes. */
 static void fault(void) {
     signal(SIGSEGV, leave);
     *(volatile int *)8 = 1; /* at: fault */
