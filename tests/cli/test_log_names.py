@@ -131,7 +131,7 @@ def test_a_log_that_cannot_be_opened_costs_no_other(monkeypatch: pytest.MonkeyPa
             raise LoadError(name, "Permission denied")
         return open_part(name)
 
-    monkeypatch.setattr("qnnmem.doctor.logs.kind.open_part", refuse)
+    monkeypatch.setattr("qnnmem.doctor.logs.source.open_part", refuse)
     done = doctor("logs/good.txt", "logs/below/other.log")
     assert done.exception is None
     assert done.return_value == 2

@@ -41,8 +41,7 @@ class ReadLogs(NamedTuple):
 def read_logs(paths: Sequence[str], kb: Sequence[Path] = (), *, follow: bool = False) -> ReadLogs:
     """Find the logs named by `paths`; with `follow`, a log can still be empty."""
     from qnnmem.doctor.kb.knowledge import with_own
-    from qnnmem.doctor.logs.kind import without_other_kinds
-    from qnnmem.doctor.logs.source import find_logs
+    from qnnmem.doctor.logs.source import find_logs, without_other_kinds
 
     logs = find_logs(paths)
     return ReadLogs(logs if follow else without_other_kinds(logs), with_own(kb))

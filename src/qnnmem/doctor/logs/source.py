@@ -25,10 +25,15 @@ from qnnmem.doctor.logs.archive import (
 from qnnmem.doctor.logs.envelope import LOOKED_AT, Step, Unwrapping, steps_of, wide_name
 from qnnmem.doctor.logs.unpack import CountedBytes, bomb_words, is_bomb, packing_of, unpacking
 from qnnmem.errors import LoadError, UsageError
-from qnnmem.loader.file_kind import kind_of_bytes
+from qnnmem.loader.file_kind import KINDS, kind_of_bytes, wrong_kind
 
 _WIDE = (b"\xff\xfe", b"\xfe\xff")
-AS_IT_IS = ("plain", "wide", "wrapped")  # not compressed
+_AS_IT_IS = ("plain", "wide", "wrapped")  # not compressed
+
+# Kinds of files that the doctor reads.
+_READ_KINDS = frozenset(kind.name for kind in KINDS.values() if "doctor" in kind.verbs)
+_TEXT = KINDS["text"].name
+_TELLING = 64  # bytes: a writer may begin with less than a line
 
 _MAX_FILES = 100_000
 _SAID = 20  # skipped files named in notes
@@ -113,13 +118,13 @@ class OpenPart:
         except (EOFError, OSError, ValueError) as exc:
             return self._broken(exc)
         except Exception as exc:  # every decompressor has its own errors
-            if self.packed in AS_IT_IS:
+            if self.packed in _AS_IT_IS:
                 raise
             return self._broken(exc)
         if not self._out and self.packed not in ("plain", "wrapped"):
             got = self._looked_at(view, got)
         self._out += got
-        if self.packed not in AS_IT_IS and is_bomb(self._out, packed := self._taken()):
+        if self.packed not in _AS_IT_IS and is_bomb(self._out, packed := self._taken()):
             raise LoadError(self.name, bomb_words(self._out, packed))
         return got
 
@@ -164,7 +169,7 @@ class OpenPart:
 
     def _broken(self, exc: BaseException) -> int:
         """Return 0 (end of the log) if compressed data is bad later on; else raise LoadError."""
-        if self.packed in AS_IT_IS or not self._out:
+        if self.packed in _AS_IT_IS or not self._out:
             reason = getattr(exc, "strerror", None) or str(exc) or type(exc).__name__
             raise LoadError(self.name, f"cannot be read: {reason}") from exc
         self.notes.append(f"{self.name}: the {self.packed} data ends after {self._out:,} bytes")
@@ -482,3 +487,55 @@ def _place(name: str) -> tuple[str, int]:
         return match[1], -int(match[2])
     bare = name.removesuffix(".gz").removesuffix(".zst")
     return bare if bare != name else name, 1
+
+
+def without_other_kinds(found: FoundLogs) -> FoundLogs:
+    """Return the logs that are text; raise LoadError if none of the named files is."""
+    kept: list[Stream] = []
+    refused: list[LoadError] = []
+    for stream in found.streams:
+        fault = _refusal(stream.parts[0]) if stream.named else None
+        if fault is None:
+            kept.append(stream)
+        else:
+            refused.append(fault)
+    if refused and not kept and not found.unread:
+        raise refused[0]
+    return msgspec.structs.replace(found, streams=tuple(kept), unread=(*found.unread, *refused))
+
+
+def _refusal(name: str) -> LoadError | None:
+    """Return an error for a file that is not a log, else None; URLs and special files pass."""
+    if name == "-":
+        return _piped()
+    if not os.path.isfile(name):  # noqa: PTH113 - the name may be a URL
+        return None
+    try:
+        part, view = open_part(name), memoryview(bytearray(LOOKED_AT))
+    except LoadError as exc:
+        return exc  # the other logs are read anyway
+    try:
+        head = part.start or bytes(view[: part.readinto(view)])
+    finally:
+        part.close()
+    kind = kind_of_bytes(head)
+    if kind.name in _READ_KINDS and (kind.name == _TEXT or part.packed in _AS_IT_IS):
+        return None
+    if head and part.packed not in _AS_IT_IS:
+        return LoadError(name, f"contains {kind.words} in {part.packed} form, which is not a log")
+    return wrong_kind(name, kind, "which qnnmem doctor does not read")
+
+
+def _piped() -> LoadError | None:
+    """Return an error if standard input is not a log, without consuming any of its bytes."""
+    try:
+        file = standard_input()
+        head = file.peek(LOOKED_AT) if hasattr(file, "peek") else None
+    except OSError:
+        return None  # its reader reports the error
+    if head is None or (head and len(head) < _TELLING):
+        return None
+    kind = kind_of_bytes(bytes(head))
+    if kind.name in _READ_KINDS:
+        return None
+    return wrong_kind("standard input", kind, "which qnnmem doctor does not read")
