@@ -145,7 +145,7 @@ def test_more_buffers_than_are_watched_is_said(
 
 
 def test_a_checker_short_of_descriptors_does_not_say_clean(escapes: Path) -> None:
-    """A checker without file descriptors exits with 3 and blames itself."""
+    """A checker without free file descriptors exits with 3 and names itself as the cause."""
     command = [sys.executable, "-m", "qnnmem", "check-client", "--", str(escapes), "threads", "20"]
 
     def few() -> None:

@@ -192,7 +192,7 @@ def test_memory_is_judged_as_it_is_during_the_execution(
 def test_new_memory_at_the_address_of_an_old_stack_is_not_a_stack(
     programs: dict[str, Program],
 ) -> None:
-    """The system unmaps the stacks of ended threads, and the program maps memory there."""
+    """New memory at the address of an ended thread's stack is not judged as a stack."""
     program = programs["first_day.cpp"]
     report = run(program.path, program.binary, "old-stacks")
     assert (report.findings, report.exit_code) == ((), 0)

@@ -373,7 +373,7 @@ def executing(**given: Any) -> CallsRequest:
     ],
 )
 def test_no_path_of_a_client_is_used(tmp_path: Path, make: Callable[[Path], RemoteRequest]) -> None:
-    """A path outside the folder of the request is refused."""
+    """A request that names a path outside its own folder is refused."""
     folder, file = folder_with(tmp_path, onnx_model())
     with pytest.raises(Damaged):
         unpack(make(file), folder)
