@@ -518,6 +518,7 @@ def test_running_is_for_binaries_of_one_graph(tmp_path: Path) -> None:
     assert not table_only.result.compiled
 
 
+@pytest.mark.slow
 @pytest.mark.htp
 @pytest.mark.skipif(not has_library(), reason=f"the HTP library is not here; {INSTALL}")
 def test_the_real_library_agrees_in_all_rows(tmp_path: Path) -> None:

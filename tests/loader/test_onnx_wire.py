@@ -115,6 +115,7 @@ def test_parts_are_counted(monkeypatch: pytest.MonkeyPatch) -> None:
     assert refused(field(8, b"") * 5).startswith("contains more than 4 protobuf messages")
 
 
+@pytest.mark.slow
 def test_looking_takes_less_memory_than_the_file() -> None:
     """Checking a flood of empty messages takes less than half the file's size in memory."""
     flood = field(7, field(1, b"\x0a\x00" * 20_000) + b"\x0a\x00" * 20_000)

@@ -323,6 +323,7 @@ def random_parts(bench: Any, rng: random.Random) -> Parts:
     return parts
 
 
+@pytest.mark.slow
 def test_broken_plans_are_noticed_while_they_run(bench: Any) -> None:
     """Even without the check before the run, the sanitizer reports each wrong plan."""
     rng = random.Random(3)  # noqa: S311 - reproducible, not secret

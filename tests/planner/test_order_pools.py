@@ -99,6 +99,7 @@ def lookups_first(count: int) -> Model:
     return Model("m", "onnx", graph.tensors, tuple(graph.ops), (*given, "start"), (chain[-1],))
 
 
+@pytest.mark.slow
 def test_large_files_have_their_lookups_delayed() -> None:
     """In a graph too large for a full search, the lookups still move next to their uses."""
     model = lookups_first(600)

@@ -37,6 +37,7 @@ def _new_type(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plan, "PlanResult", WithNewField)
 
 
+@pytest.mark.slow
 def test_a_new_field_is_in_json_schema_and_reference() -> None:
     """A new field appears in JSON, schema and reference; older results without it are readable."""
     assert '"rounds": 0' in encode(read_result(VALUES, "it"))
