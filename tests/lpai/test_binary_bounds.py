@@ -108,14 +108,14 @@ def buffers(**changed: PlacedBuffer) -> CompiledGraph:
         ),
         (
             buffers(n=placed("n", 64)),
-            ("buffers[2] ('n') ends at byte 96 of scratch, which has only 64"),
+            ("buffers[2] ('n') ends at byte 96 of scratch, which has only 64 bytes"),
         ),
         (buffers(x=placed("x", 16)), "buffers[0] ('x') starts at byte 16, not a multiple of 32"),
         (buffers(x=placed("x", 0, Pool.IO)), "buffers[0] ('x') is in pool io, which this graph"),
         (replace(buffers(x=placed("x", 1 << 30, Pool.IO)), io=Io.OUTSIDE), ""),
         (
             replace(buffers(x=placed("x", 1 << 40, Pool.IO)), io=Io.OUTSIDE),
-            ("of io, which has only 1,099"),
+            ("of io, which has only 1,099,511,627,776 bytes"),
         ),
         (replace(GRAPH, buffers=GRAPH.buffers[:2]), "buffers do not include 'n'"),
         (replace(GRAPH, buffers=GRAPH.buffers[1:]), "buffers do not include 'x'"),

@@ -269,7 +269,7 @@ def _keep_items(value: Op | Model, field_name: str, kind: type, what: str) -> No
 
 
 def find_missing(model: Model) -> str | None:
-    """Return the first name that is used but is not a tensor of the model; None if all are."""
+    """Return the first name that is used but is not a tensor of the model, or None."""
     groups = (model.inputs, model.outputs, model.constants, model.states)
     used = (*groups, *(names for op in model.ops for names in (op.inputs, op.outputs)))
     return next((name for names in used for name in names if name not in model.tensors), None)

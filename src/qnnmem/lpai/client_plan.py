@@ -170,7 +170,10 @@ def _shared(path: Path, arranged: TogetherResult) -> SharedScratch:
 
 
 def _planned(plan: PlanResult) -> ClientGraph:
-    """Return the graph of a plan, named as preparation names it; state is not an input."""
+    """Return the graph of a plan; its name is the one that preparation uses.
+
+    State is not among the inputs and outputs.
+    """
     buffers = {name: buffer for buffer in plan.buffers for name in buffer.aliases}
     buffers |= {buffer.name: buffer for buffer in plan.buffers}
 

@@ -89,7 +89,7 @@ class CompiledGraph:
 
     @cached_property
     def buffer_of(self) -> Mapping[str, PlacedBuffer]:
-        """The buffer of each planned tensor or view: its own if it has one, else a shared one."""
+        """Buffers by tensor or view: the buffer with this name, else the one with this alias."""
         shared = {name: buffer for buffer in self.buffers for name in buffer.aliases}
         return shared | {buffer.name: buffer for buffer in self.buffers}
 
@@ -105,5 +105,5 @@ class CompiledContext:
     constants: memoryview = field(default_factory=lambda: memoryview(b""), repr=False)
 
     def graph(self, name: str) -> CompiledGraph | None:
-        """Return the graph with a name; None if there is none."""
+        """Return the graph with this name; None if no graph has it."""
         return next((graph for graph in self.graphs if graph.name == name), None)

@@ -124,7 +124,7 @@ class Prepared:
         return tuple(join_words(note) for note in self.notes)
 
     def write(self, path: Path | str, *, force: bool = True) -> int:
-        """Write the context binary for `open`, and return its size in bytes."""
+        """Write the context binary that `open` reads, and return its size in bytes."""
         from qnnmem.lpai.binary import write
 
         expect(path, (Path, str), "write needs the path of the binary to create")
@@ -480,7 +480,7 @@ def _copying_old_state(model: Model, states: Sequence[tuple[str, str]]) -> Model
 
 
 def _placed_once(buffers: Sequence[PlacedBuffer]) -> tuple[PlacedBuffer, ...]:
-    """Return the buffers without the aliases that have a separate buffer as well.
+    """Return the buffers, without the aliases that have a buffer of their own.
 
     The runtime copies the content of such an alias.
     """

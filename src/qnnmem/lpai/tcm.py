@@ -206,8 +206,8 @@ def _narrower(request: TcmRequest) -> Iterator[tuple[str, TcmRequest]]:
 def _fewer_tensors(request: TcmRequest) -> Iterator[tuple[str, TcmRequest]]:
     """Yield changes that drop an output or an input, each with the changed request.
 
-    The dropped tensor is the smallest one whose removal is sufficient; if there is none, the
-    largest one.
+    The dropped tensor is the smallest one whose removal is sufficient. If no single removal is
+    sufficient, it is the largest one.
     """
     for kind in ("output", "input"):
         # Each graph needs an input and an output.
@@ -220,8 +220,8 @@ def _fewer_tensors(request: TcmRequest) -> Iterator[tuple[str, TcmRequest]]:
 def _fewer_graphs(request: TcmRequest) -> Iterator[tuple[str, TcmRequest]]:
     """Yield the change that drops a graph, with the changed request.
 
-    The dropped graph is the smallest one whose removal is sufficient; if there is none, the largest
-    one.
+    The dropped graph is the smallest one whose removal is sufficient. If no single removal is
+    sufficient, it is the largest one.
     """
     graphs = list(dict.fromkeys(tensor.graph for tensor in request.tensors))
     if len(graphs) > 1:

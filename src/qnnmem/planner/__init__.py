@@ -79,9 +79,9 @@ def plan(
 
     `options` is a `PoolOptions`, or a mapping of its fields: placement of inputs and outputs,
     alignment, bits, state, order. `budget` maps pools to bytes; a single size is for scratch, and
-    `tcm` is for model binary, inputs and outputs together. Both are for models only. The search
-    takes at most `time_limit` seconds. The same input and seed give the same plan; the order of
-    the buffers does not matter.
+    `tcm` is for model binary, inputs and outputs together. `options` and `budget` apply only to
+    models. The search takes at most `time_limit` seconds. The same input and seed give the same
+    plan; the order of the buffers does not matter.
     """
     expect(time_limit, (int, float), "a time limit must be a number of seconds")
     expect(seed, int, "a seed must be a whole number")

@@ -35,7 +35,7 @@ class Effort:
         return Effort(int(seconds * WORK_PER_SECOND), time.monotonic() + seconds)
 
     def excuse(self, seconds: float) -> None:
-        """Extend the deadline by time that was spent on other work than the search."""
+        """Extend the deadline by time that was not spent on the search."""
         self.deadline += seconds
 
     def spend(self, work: int) -> None:

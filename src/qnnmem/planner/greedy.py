@@ -90,7 +90,7 @@ def place(
     best_fit: bool,
     around: Offsets | None = None,
 ) -> Offsets:
-    """Return offsets in units, placing buffers in this order around the offsets in `around`."""
+    """Return offsets in units, placing buffers in this order around those placed in `around`."""
     size, align = instance.size, instance.align
     offsets = [-1] * len(instance) if around is None else around.copy()
     for i in order:
@@ -119,8 +119,8 @@ def place_by_birth(instance: Instance, best_fit: bool, looks: int) -> Offsets:
     """Return offsets in units for any number of buffers, placed in order of birth.
 
     Free ranges are in a list, as in an allocator, and at most `looks` of them are examined in
-    total. All later buffers go above everything alive. Shifting list entries counts as examining,
-    because a long list would otherwise cost quadratic time.
+    total. After that, each buffer goes above everything alive. Shifting list entries counts as
+    examining, because a long list would otherwise cost quadratic time.
     """
     offsets = []
     free = [(0, _NO_END)]  # (start, end) by address

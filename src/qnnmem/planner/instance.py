@@ -81,7 +81,7 @@ class Instance:
 
     @cached_property
     def first(self) -> list[int]:
-        """For each section, and for the end, the first buffer born there or later."""
+        """The first buffer born in each section or later; the last entry counts all buffers."""
         born = [0] * (self.sections + 1)
         for lo in self.lo:
             born[lo + 1] += 1
@@ -121,7 +121,7 @@ class Instance:
         return (offset + self.size[i]) * self.unit - self.slip[i]
 
     def peak_bytes(self, offsets: list[int]) -> int:
-        """Return the highest true end of all buffers in bytes."""
+        """Return the highest true end of all buffers, in bytes."""
         ends = zip(offsets, self.size, self.slip, strict=True)
         return max(((offset + size) * self.unit - slip for offset, size, slip in ends), default=0)
 
@@ -168,8 +168,8 @@ def load_bound(instance: Instance) -> int:
     """Return a lower bound on the peak of every plan, from the bytes alive at the same time.
 
     Buffers that share a section do not overlap. Consider only buffers whose alignment is a multiple
-    of `a`: each of them, except the topmost, takes its size rounded up to `a`. So for every `a`,
-    the sum of the rounded sizes is a bound, less the largest padding that the topmost can save.
+    of `a`: each of them, except the topmost, takes its size rounded up to `a`. For every `a`,
+    a bound is the sum of the rounded sizes, less the largest padding that the topmost can save.
     """
     best = 0
     for step in _steps(instance):
@@ -187,7 +187,7 @@ def _steps(instance: Instance) -> list[int]:
 
 
 def _rounded_load(instance: Instance, members: list[int], step: int) -> int:
-    """Return the largest load of a section, with sizes rounded up to `step`, less top padding."""
+    """Return the largest load of a section: sizes rounded to `step`, less the largest padding."""
     lo, hi, size, slip, unit = instance.lo, instance.hi, instance.size, instance.slip, instance.unit
     change = [0] * (instance.sections + 1)
     padded = []  # (first section, minus padding, last section + 1), by first section as buffers are

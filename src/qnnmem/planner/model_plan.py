@@ -108,7 +108,7 @@ def plan_model(
 
 
 def judge_plan(plan: MemoryPlan, limit: Sourced | None = None) -> TcmVerdict | None:
-    """Return the TCM verdict on a plan, as if the model binary were only its constants.
+    """Return the TCM verdict on a plan, as if the model binary contained only constants.
 
     Return None for a buffer list. The default limit is the documented one.
     """
@@ -167,7 +167,7 @@ def _listed(model: Model, align: Align | None) -> tuple[Buffer, ...]:
 def _reorder(
     layout: Layout, buffers: tuple[Buffer, ...], effort: Effort, seed: int
 ) -> tuple[Layout, tuple[Buffer, ...], Reordered]:
-    """Return the layout in an op order with fewer live bytes, or the given layout."""
+    """Return the layout in the op order with the fewest live bytes found."""
     from qnnmem.planner.order import EFFORT, WORK_PER_LOOK, reorder
 
     before = after = _live_bytes(buffers)

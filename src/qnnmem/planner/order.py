@@ -20,8 +20,8 @@ run, the more groups end with it and the fewer begin. So every continuation also
 node, with no more bytes at any step. The set of nodes that have run determines the live bytes, so
 equal sets are one state.
 
-A valley is a state with no more live bytes than the common origin of all states, if no state
-between the two has fewer. Live bytes are a submodular function of the set of nodes that have run,
+A valley is a state with no more live bytes than the common origin of all states, and no more than
+any state between the two. Live bytes are a submodular function of the set of nodes that have run,
 so uniting any other state with a valley adds nothing: all other states are dropped. A minimum cut
 decides whether a state is a valley: it separates nodes that have run from nodes that have not, and
 a group costs its size when it has nodes on both sides:
@@ -437,7 +437,7 @@ class Search:
         return self._settle(state)
 
     def _fitting(self, state: _State) -> list[int]:
-        """Return the nodes to branch over, and record the need of the cheapest other node."""
+        """Return the nodes to branch over; record the fewest bytes that any other node needs."""
         room = self.limit - state.live
         fitting = [node for node, (rise, _) in state.rising.items() if rise <= room]
         blocked = [rise for rise, _ in state.falling.values()]

@@ -289,7 +289,7 @@ class Segment:
         return lowest
 
     def _reach(self) -> tuple[list[int], list[int]]:
-        """Return the masks of ancestors and of descendants of each node, including itself."""
+        """Return the masks of ancestors and of descendants of each node; both contain the node."""
         count = len(self)
         early, late = [0] * count, [0] * count
         for node in range(count):

@@ -220,7 +220,7 @@ class _Search:
         return sorted(components, key=lambda ends: max(weight[ends[0] : ends[1]]))
 
     def _open(self, component: _Component) -> int:
-        """Return a new choice point for a component; if it cannot be packed, its parent."""
+        """Return a new choice point for a component, or its parent point if packing it fails."""
         a, b, parent = component
         unplaced = [u for u in range(self.core.first[a], self.core.first[b]) if not self.placed[u]]
         state = tuple((u, self.least[u]) for u in unplaced)
@@ -266,7 +266,7 @@ class _Search:
         return bool(high)
 
     def _choose(self, order: list[int], a: int, b: int) -> _Pit | None:
-        """Return a run of sections below its neighbours in which to branch; None at a dead end.
+        """Return the run of sections to branch in, lower than its neighbours; None at a dead end.
 
         A section's score is its number of choices, divided by the conflicts seen there and scaled
         by the branching rule. The section with the lowest score decides the run.
@@ -399,7 +399,7 @@ class _Search:
                 self.total[s] += self.size[u]
 
     def _sit(self, u: int) -> bool:
-        """Place a buffer at its lowest offset and lift others; return False if one cannot fit."""
+        """Place a buffer at its lowest offset and lift others; return False if a lift fails."""
         near, weight = self.core.near[u], self.core.weight
         self.work += len(near) + 1
         self.placed[u] = True
@@ -427,7 +427,7 @@ class _Search:
         return True
 
     def _leave_empty(self, frame: _Frame) -> bool:
-        """Lift a section off its empty floor to the next height; return False if none fits."""
+        """Lift a section off its empty floor to the next height; return False if this fails."""
         a, b, _ = frame.component
         begin, end = self.core.first[a], self.core.first[b]
         height = self._next_rest(frame.section, frame.floor, begin, end)

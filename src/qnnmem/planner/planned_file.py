@@ -350,7 +350,7 @@ def find_remedies(
     time_limit: float = DEFAULT_TIME_LIMIT_S,
     seed: int = 0,
 ) -> Remedies:
-    """Return unused options that shrink an oversized pool; `model` is in its original order."""
+    """Return unused options that shrink an oversized pool; `model` has its original op order."""
     limit = min(time_limit, LONGEST_S)
 
     def planned(changes: tuple[_Change, ...]) -> Iterator[Remedy]:

@@ -70,7 +70,7 @@ def plan_within(
 
 
 class _OutOfEffortError(Exception):
-    """Raised if the effort ends in the middle of a greedy pass."""
+    """Raised if the effort is used up in the middle of a greedy pass."""
 
 
 class _Search:
@@ -91,7 +91,7 @@ class _Search:
 
     @property
     def done(self) -> bool:
-        """True if the search can stop: the peak meets the target, or the bound if higher."""
+        """True if the search can stop: the peak meets the target, or a bound above the target."""
         return self.peak <= max(self.target, self.bound)
 
     def run(self) -> None:
@@ -202,7 +202,7 @@ class _Search:
 
         if len(self.instance) > LARGE and not self.effort.begin(WORK_PER_TRY * len(self.instance)):
             return None
-        self._report(f"searching at {capacity:,} bytes")
+        self._report(f"searching for a plan within {capacity:,} bytes")
         # With less work than one path from root to leaf needs, the search could find nothing.
         wanted = max(int(self.effort.left * share), dive_work(self.instance))
         self.tries += 1  # makes another try a different search, even at the same capacity
@@ -281,10 +281,10 @@ def find_blockers(
 ) -> tuple[str, ...]:
     """Return names of a small set of buffers that cannot fit, largest first.
 
-    If too many bytes are alive at one step, these are its largest buffers, as few as exceed the
-    capacity. If only a search proved that the buffers do not fit, single buffers are dropped as
-    long as the remaining set cannot fit either. If nothing was proven, these are the buffers of the
-    fullest step, which are the likeliest cause.
+    If too many bytes are alive at one step, these are the largest buffers of that step, as few as
+    exceed the capacity. If only a search proved that the buffers do not fit, single buffers are
+    dropped as long as the remaining set cannot fit either. If nothing was proven, these are the
+    buffers of the fullest step, which are the likeliest cause.
     """
     capacity = problem.capacity or 0
     effort = Effort.of_seconds(SHRINK_SECONDS)

@@ -13,8 +13,8 @@ _LONGEST_RUN = 1000
 def verify(plan: Plan) -> str | None:
     """Return a sentence about the first error in a plan; None if the plan is correct.
 
-    Sweeps over time with the live buffers sorted by address: when a buffer is born, only its two
-    neighbours in address order can collide with it. Shares no code with the planners.
+    The check sweeps over time with the live buffers sorted by address: when a buffer is born, only
+    its two neighbours in address order can collide with it. It shares no code with the planners.
     """
     check_plan(plan)
     buffers, offsets = plan.problem.buffers, plan.offsets

@@ -125,7 +125,7 @@ def _fault(buffer: PlacedBuffer, pools: Mapping[Pool, int], align: int) -> str:
         return f"is in pool {buffer.pool.value}, which this graph does not have"
     end = buffer.offset + buffer.size
     if end > size:
-        return f"ends at byte {end:,} of {buffer.pool.value}, which has only {size:,}"
+        return f"ends at byte {end:,} of {buffer.pool.value}, which has only {size:,} bytes"
     if buffer.offset % align:
         return f"starts at byte {buffer.offset:,}, not a multiple of {align}"
     return ""
@@ -151,7 +151,7 @@ def _check_places(graph: CompiledGraph) -> None:
 
 
 def _planned(model: Model) -> Iterator[str]:
-    """Yield every tensor that needs an offset: written tensors except constants, and state."""
+    """Yield each tensor that needs an offset: inputs, op outputs and state, but no constants."""
     constants = set(model.constants)
     yield from (name for name in model.inputs if name not in constants)
     for op in model.ops:

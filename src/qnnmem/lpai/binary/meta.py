@@ -52,7 +52,7 @@ class Row(Generic[T]):
         self._make, self._reads = make, reads
 
     def __call__(self, value: Any) -> T:
-        """Return the value of a JSON object; raise Damaged if it does not match."""
+        """Return the value that a JSON object stores; raise Damaged for wrong keys or values."""
         if type(value) is not dict:
             raise Damaged(f"is {_shown(value)} instead of an object")
         if value.keys() != self._reads.keys():
@@ -178,7 +178,7 @@ def encode(context: CompiledContext) -> bytes:
 
 
 def _plain(value: Any) -> Any:
-    """Convert a value that `json` cannot encode into one that it can."""
+    """Return the plain form of a value that `json` cannot encode."""
     if isinstance(value, Enum):
         return value.value
     if isinstance(value, Span):

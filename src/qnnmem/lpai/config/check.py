@@ -1,7 +1,7 @@
 """Checks of config files: every key, contradictory settings, and pairs of files.
 
-Every key must be known, in its section, given once and with an allowed value. A tool file, as given
-with `--config_file`, is checked together with the LPAI file that it names.
+Every key must be known, be in its section, occur once and have an allowed value. A tool file (the
+file of `--config_file`) is checked together with the LPAI file that it names.
 """
 
 from __future__ import annotations
@@ -404,11 +404,11 @@ class Located:
 
 
 def locate(text: str, tool_file: Path) -> Located | None:
-    """Return the LPAI file that a tool file names; None if there is none.
+    """Return the LPAI file that a tool file names; None if the file does not exist.
 
-    The tools look in the current folder only; on a development machine the files are next to the
-    tool file. A path of the device, e.g. `/data/x.conf`, also matches `x.conf` in both folders.
-    Raise Damaged if the file is outside both folders.
+    The file can be in the current folder, where the tools look, or in the folder of the tool file.
+    A path on the device, e.g. `/data/x.conf`, also matches `x.conf` in these two folders. Raise
+    Damaged if the file is outside both folders.
     """
     named = config_file(tool_file, text)
     if named is not None:

@@ -63,7 +63,7 @@ class JsonNode:
     items: tuple[JsonNode, ...] = ()
 
     def get(self, name: str) -> JsonMember | None:
-        """Return the last member with a name, as most JSON readers do; None if there is none."""
+        """Return the last member with this name, as most JSON readers do, or None."""
         return next((m for m in reversed(self.members) if m.name == name), None)
 
     def find(self, path: str) -> JsonNode | None:

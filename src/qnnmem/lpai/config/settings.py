@@ -125,7 +125,7 @@ def _what(kind: FileKind) -> str:
 
 
 def _pointed(tool: Document) -> tuple[LpaiConfig, str]:
-    """Return the LPAI settings for a tool file, and a note if they come from another path."""
+    """Return the LPAI settings for a tool file, and a note if they come from another file."""
     named = _read(tool, "backend_extensions.config_file_path")
     if named is None:
         return LpaiConfig(), ""

@@ -166,8 +166,9 @@ def schedule(
     duration_s: float | None,
     clock: Clock = monotonic,
 ) -> Iterator[tuple[int, Inputs]]:
-    """Yield numbered inferences: the list once, or repeatedly up to a number or a duration.
+    """Yield the inferences of a list with their numbers.
 
+    The list is used once, or repeatedly until a number of inferences or a duration is reached.
     At least one inference runs, even if the duration is zero.
     """
     if not lines:
@@ -347,7 +348,7 @@ class _Run:
         return report
 
     def _use(self, device: DeviceChild) -> QnnError | None:
-        """Set up the device, execute and close it; return the first error."""
+        """Set up the device, execute the graphs and close the device; return the first error."""
         failure: QnnError | None = None
         try:
             self._set_up(device)

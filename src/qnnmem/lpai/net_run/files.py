@@ -113,7 +113,10 @@ class InputList:
         return entries
 
     def _order(self, inputs: Sequence[str]) -> list[str]:
-        """Return the inputs in the order of a line's entries: the first line's, or the graph's."""
+        """Return the inputs in the order of the entries in every line.
+
+        The names in the first line set the order; without names, the order is the graph's.
+        """
         entries = self.entries(0)
         if not all(entry.name for entry in entries):
             return list(inputs)
@@ -175,7 +178,10 @@ class InputFiles(Sequence[Mapping[str, Path]]):
 
 
 def read_input(path: Path, tensor: Tensor, quant: Quant | None, *, native: bool) -> NDArray[Any]:
-    """Return an input file's content in the tensor's type; the file has float32 unless `native`."""
+    """Return an input file's content in the tensor's type.
+
+    The file contains float32 values, or with `native` values of the tensor's type.
+    """
     import numpy
 
     expected = _file_bytes(tensor, native=native)
@@ -554,7 +560,7 @@ def _check_size(graphs: Sequence[_GraphInputs]) -> None:
         inferences = sum(graph.count for graph in graphs)
         raise UsageError(
             f"{inferences:,} inferences need {format_size(size)} of input files, over the "
-            f"limit of {format_size(LARGEST)}; use fewer"
+            f"limit of {format_size(LARGEST)}; use fewer inferences"
         )
 
 

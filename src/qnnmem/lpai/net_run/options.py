@@ -34,7 +34,7 @@ _OTHERS = re.compile(r"(?:lib)?qnn(htp|cpu|gpu|dsp|hta|saver|ir)", re.IGNORECASE
 
 @dataclass(frozen=True, slots=True)
 class RandomInputs:
-    """A number of inferences per graph with random inputs, determined by the seed."""
+    """Random inputs for a number of inferences per graph; the seed determines the values."""
 
     count: int
     seed: int = 0

@@ -262,7 +262,7 @@ class ProgramSource:
         return Form(kind.elem_type, tuple(dim.dim_value for dim in kind.shape.dim))
 
     def _ancestors(self, names: Iterable[str]) -> set[int]:
-        """Return the indexes of the nodes from which constants outside the file are computed."""
+        """Return the indexes of the nodes that compute constants that the file does not contain."""
         ancestors: set[int] = set()
         pending = [name for name in names if not self.is_embedded(name)]
         while pending:
@@ -441,7 +441,7 @@ class _Arrangement:
         self._constants.append(Constant(name, element, value.shape, offset, size, folded))
 
     def _check_room(self, name: str) -> None:
-        """Raise UsageError, before reading a constant, if it would exceed the limit of a binary."""
+        """Raise UsageError if the binary has no room for a constant; the constant is not read."""
         need = self._source.stored_size(name)
         if self._end + need > MAX_CONSTANTS:
             size = format_size(MAX_CONSTANTS)

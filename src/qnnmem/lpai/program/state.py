@@ -35,7 +35,7 @@ from qnnmem.lpai.program.state_window import (
     title,
     write_model,
 )
-from qnnmem.text import quote
+from qnnmem.text import counted, quote
 
 if TYPE_CHECKING:
     import onnx
@@ -189,7 +189,7 @@ def rewrite_states(
     """Write a model with explicit state to `folder` if the model has implicit state.
 
     Return the path and the state pairs. The new file does not contain the fixed sizes: load it with
-    the same ones.
+    the same sizes.
     """
     path = Path(path)
     model = _unpack(path, keep_rnn_state)
@@ -239,7 +239,7 @@ def _check_rnns(draft: Draft) -> bool:
     inner = sum(map(is_rnn, _inner_nodes(draft.model)))
     if inner:
         draft.notes.append(
-            f"the state of {inner} RNN nodes in branches, loops or functions is not kept"
+            f"the state of {counted(inner, 'RNN node')} in branches, loops or functions is not kept"
         )
     nodes = [node for node in draft.model.graph.node if is_rnn(node)]
     if len(nodes) > MAX_STATEFUL:
@@ -271,7 +271,7 @@ def _rewrite(
 
     path = draft.path
     if draft.model.functions:
-        words = "inline them first with onnx.inliner.inline_local_functions"
+        words = "inline the functions first with onnx.inliner.inline_local_functions"
         raise LoadError(path, f"has both functions and ops with state; {words}")
     with TrialChild(path, time_limit_s) as child:
         declared = Declared(draft.model.graph)
@@ -344,7 +344,8 @@ def _examined(draft: Draft, trials: Trials, name: str) -> OnnxType:
 
     kind = find_type(trials, draft.model.graph, name)
     if not kind.is_static:
-        raise LoadError(draft.path, f"the shape of {quote(name)} is unknown; set it with an option")
+        words = "set the sizes of the model's open dimensions"
+        raise LoadError(draft.path, f"the shape of {quote(name)} is unknown; {words}")
     return kind
 
 

@@ -192,7 +192,7 @@ class Declared:
 
 
 def _copy(item: Any) -> Any:
-    """Return a copy of a protobuf message that outlives the message it is part of."""
+    """Return a copy of a nested protobuf message; it stays valid when the outer message is gone."""
     return type(item).FromString(item.SerializeToString())
 
 

@@ -175,7 +175,7 @@ def _tries(
 
 
 def _optimised(model: onnx.ModelProto) -> tuple[onnx.ModelProto, list[str]]:
-    """Return the model as simplified by onnxruntime, or unchanged if that fails, and notes."""
+    """Return the model, simplified by onnxruntime if possible, and notes."""
     import onnx
 
     onnxruntime = import_onnxruntime()

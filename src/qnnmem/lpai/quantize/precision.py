@@ -52,7 +52,7 @@ class FloatOp:
 
 @dataclass(frozen=True, slots=True)
 class ModelPrecision:
-    """The result of checking whether a model computes in integers, with all ops that do not."""
+    """The result of checking whether a model computes in integers, with the ops that use floats."""
 
     ops: int  # including those inside branches and loops
     float_ops: tuple[FloatOp, ...]  # in execution order
@@ -145,7 +145,7 @@ class _Border:
 
 
 def _unread(model: Model) -> frozenset[str]:
-    """Return the secondary results of ops that are never read; a compiler drops them."""
+    """Return the unread results of ops with several results; a compiler drops unread results."""
     read = {name for op in model.ops for name in op.inputs} | set(model.outputs)
     several = (op for op in model.ops if len(op.outputs) > 1)
     return frozenset(name for op in several for name in op.outputs if name not in read)

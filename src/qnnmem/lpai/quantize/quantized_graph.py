@@ -60,7 +60,7 @@ class ValueRange(NamedTuple):
     highest: float
 
     def union(self, other: ValueRange) -> ValueRange:
-        """Return the smallest range that contains both."""
+        """Return the smallest range that contains this range and another."""
         return ValueRange(min(self.lowest, other.lowest), max(self.highest, other.highest))
 
 
@@ -169,7 +169,7 @@ def range_of(value: NDArray[Any]) -> ValueRange:
 
 
 def _types(kinds: Mapping[str, tuple[str, Any]]) -> list[onnx.ValueInfoProto]:
-    """Return the tensor types that onnxruntime found; the quantizer skips other tensors."""
+    """Return the tensor types that onnxruntime found; the quantizer skips tensors without one."""
     import numpy
     from onnx import helper
 
@@ -184,7 +184,7 @@ def _types(kinds: Mapping[str, tuple[str, Any]]) -> list[onnx.ValueInfoProto]:
 
 
 def replace_endless(graph: onnx.GraphProto, ranges: dict[str, ValueRange]) -> list[str]:
-    """Replace infinite constants, widen the ranges of tensors computed from them, return notes."""
+    """Replace infinite constants; widen the ranges of tensors computed from them; return notes."""
     from onnx import numpy_helper
 
     replaced = 0

@@ -119,7 +119,7 @@ class Context:
         return context
 
     def graph_retrieve(self, name: str | None) -> Graph:
-        """Return the graph with a name (`QnnGraph_retrieve`)."""
+        """Return the graph with this name (`QnnGraph_retrieve`)."""
         self._check_alive("QnnGraph_retrieve")
         if not isinstance(name, str) or not name:
             self._fail(6003, "R12", "the graph name is NULL or empty", "QnnGraph_retrieve")
@@ -280,7 +280,9 @@ def try_programs(
     trusted: bool,
     limited: bool,
 ) -> dict[str, bool]:
-    """Return by graph whether its ops run in the planned order; fail with 5005 if one cannot run.
+    """Return for each graph whether its ops run in the planned order.
+
+    Fail with 5005 if the program of a graph cannot run.
 
     With `trusted`, no program is run. With `limited`, this process runs the programs, because it is
     itself a limited child.

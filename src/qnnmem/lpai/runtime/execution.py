@@ -64,7 +64,7 @@ class GivenBuffers:
 
     @cached_property
     def owners(self) -> dict[str, ClientBuffer | None]:
-        """The client's buffers by label, e.g. `input 'x'`; None if the memory cannot be freed."""
+        """The client's buffers by label, e.g. `input 'x'`; None for memory that cannot be freed."""
         parts = (("input", self.inputs), ("output", self.outputs))
         return {f"{kind} {n[:80]!r}": b.owner for kind, given in parts for n, b in given.items()}
 
@@ -198,7 +198,7 @@ class Execution:
         return Sanitizer(self.graph, scratch, self._views)
 
     def _place(self, buffers: GivenBuffers) -> int:
-        """Choose every tensor's address, copy the inputs, return how many bytes were copied."""
+        """Choose every tensor's address and copy the inputs; return how many bytes were copied."""
         if self._given() is not buffers or not self._views:
             self._choose_places(buffers)
         copied = 0
@@ -222,7 +222,7 @@ class Execution:
     def _find_moved(
         self, inputs: Mapping[str, UserBuffer], outputs: Mapping[str, UserBuffer]
     ) -> dict[str, NDArray[Any]]:
-        """Return by buffer name the memory of planned buffers that are not in their pool."""
+        """Return the memory of each planned buffer that is outside its pool, by buffer name."""
         moved: dict[str, NDArray[Any]] = {}
         for users, names in ((inputs, self._kept_inputs), (outputs, self._late_outputs)):
             for name, user in users.items():
@@ -271,7 +271,7 @@ class Execution:
         return frozenset(name for name in self.graph.outputs if name not in early)
 
     def _spare(self, buffer: PlacedBuffer) -> NDArray[Any]:
-        """Return the runtime's memory for a planned buffer that has no suitable memory."""
+        """Return the runtime's memory for a planned buffer, if no application memory suits."""
         if buffer.name not in self._spares:
             self._spares[buffer.name] = aligned_array(buffer.size)
         return self._spares[buffer.name]

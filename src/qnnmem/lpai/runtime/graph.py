@@ -122,7 +122,7 @@ class Graph:
         fill_in(properties, self._answer)
 
     def set_config(self, configs: Iterable[Config | None]) -> None:
-        """Apply all configs up to the first None, or none if one is invalid (`QnnGraph_setConfig`).
+        """Apply the configs before the first None, unless one is invalid (`QnnGraph_setConfig`).
 
         If an option repeats, the last one counts.
         """

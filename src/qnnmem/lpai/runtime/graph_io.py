@@ -108,9 +108,8 @@ class IoCheck:
             missing = next((n for n in names if n not in by_name), None)
             if missing is not None:
                 self._fail("R9", f"{kind} {missing[:80]!r} is missing", kind)
-            sentence = (
-                f"the graph has {counted(len(names), kind)}, but {len(tensors)} tensors were given"
-            )
+            given = counted(len(tensors), "tensor")
+            sentence = f"the graph has {counted(len(names), kind)}, but the call has {given}"
             self._fail("R9", sentence, kind)
         buffers = {name: self._buffer(by_name[name], kind) for name in names}
         return {name: buffer for name, buffer in buffers.items() if buffer is not None}

@@ -118,8 +118,7 @@ class AddressSpace:
 class TcmSpace(AddressSpace):
     """A pool of fixed size for a fixed number of allocations, with the documented messages.
 
-    The first allocation registers the pool and logs a line. So does the first allocation after
-    everything was freed.
+    An allocation in an empty pool registers the pool and logs a line.
     """
 
     def __init__(self, size: int, max_allocations: int) -> None:
@@ -304,7 +303,7 @@ class Heap:
         buffer.free()
 
     def release(self, buffer: HeapBuffer) -> None:
-        """Return a buffer to the heap; called by `HeapBuffer.free`."""
+        """Make a buffer's memory available again; called by `HeapBuffer.free`."""
         with self._lock:
             if self._live.get(buffer.heap_address) is not buffer:
                 raise UsageError(f"buffer {quote(buffer.name)} was already freed")

@@ -29,6 +29,7 @@ from qnnmem.qnn.shared_memory import (
     shared_file,
     tensor_bytes,
 )
+from qnnmem.text import counted
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -64,7 +65,8 @@ class SharedMemory:
             self._fail(8000, "M2", "the handles must be a list", "QnnMem_deRegister")
         unknown = self._memory.deregister(handles)
         if unknown:
-            self._fail(8001, "M2", f"{unknown} handles are not registered", "QnnMem_deRegister")
+            sentence = f"not registered: {counted(unknown, 'handle')}"
+            self._fail(8001, "M2", sentence, "QnnMem_deRegister")
 
     def _check(self, descriptor: MemDescriptor) -> SharedRange:
         if not isinstance(descriptor, MemDescriptor):

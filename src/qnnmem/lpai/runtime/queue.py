@@ -78,7 +78,7 @@ class ExecutionQueue:
 
     @property
     def is_worker(self) -> bool:
-        """True if the current thread is the worker, as in a notification, or acts for it."""
+        """True if this thread is the worker, as in a notification, or acts for the worker."""
         return current_thread() is self._worker or self._notified == get_ident()
 
     @contextmanager

@@ -54,7 +54,7 @@ class Collision:
 
 
 def collisions(graph: CompiledGraph) -> Iterator[Collision]:
-    """Yield every write that overwrites a tensor still needed, in execution order."""
+    """Yield every write that overwrites a tensor that is still needed, in execution order."""
     return _ByteOwners(graph).walk()
 
 
@@ -117,7 +117,7 @@ class _ByteOwners:
         self.live[name] = (start, end)
 
     def _replaces(self, name: str, other: str, step: int) -> bool:
-        """Return whether a new state replaces its old state after the last op that reads it."""
+        """Return whether a new state replaces its old state, which no later op reads."""
         together = self.buffer_of[name].name == self.buffer_of[other].name
         return together and other in self.old_states and self.read_until.get(other, -1) < step
 

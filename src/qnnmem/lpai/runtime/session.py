@@ -91,7 +91,7 @@ class Session:
     def context(self) -> Context:
         """The context of the binary."""
         if self._context is None:
-            raise AssertionError("no context was created for it")
+            raise AssertionError("the session has no context")
         return self._context
 
     def _open(self, content: memoryview, graph: str | None, sanitize: bool, trusted: bool) -> Graph:

@@ -378,7 +378,7 @@ def _outside_the_fd(t: Trial) -> None:
 
 
 def _left(t: Trial, *wanted: str) -> None:
-    """Check that the current leaks break the expected rules and that each shows a line number."""
+    """Check that the leaks break the expected rules, and that each report has a line number."""
     current = leaks()
     rules = [leak.rule for leak in current]
     t.check(rules == list(wanted), f"not freed: {rules} instead of {list(wanted)}")
@@ -451,8 +451,8 @@ CALLS = (
     keeps("R11", "the graphs of a binary retrieved by name",
           lambda t: [t.client().on(name).holds(lambda c: c.graph.name in _NAMES, "another graph")
                      for name in _NAMES]),
-    breaks("R11", "adding a graph to a context from a binary, or requesting its binary", 1005,
-           lambda t: t.client().refused(lambda c: c.context.graph_create("another"))
+    breaks("R11", "a new graph or the binary requested from a context made from a binary",
+           1005, lambda t: t.client().refused(lambda c: c.context.graph_create("another"))
            .refused(lambda c: c.context.get_binary())),
     keeps("R12", "graph names read from the binary", _names_read),
     breaks("R12", "an unknown graph name, or none", (6002, 6003),

@@ -181,7 +181,7 @@ def is_all(values: NDArray[Any], wanted: int) -> bool:
 
 
 def retrieved(compiled: CompiledGraph) -> Graph:
-    """Return a handle of a graph that is not in the self-test's binary."""
+    """Return the handle of a graph, from a new context that has only this graph."""
     alone = replace(context(), graphs=(compiled,))
     return Context(Backend.create(), alone, ContextConfig()).graph_retrieve(compiled.name)
 
@@ -357,7 +357,7 @@ class TrialClient(Client):
         return self
 
     def holds(self, test: Callable[[Client], bool], otherwise: str) -> Self:
-        """Check that a test of the client is true."""
+        """Check that `test` returns true for the client."""
         self.trial.check(test(self), otherwise)
         return self
 

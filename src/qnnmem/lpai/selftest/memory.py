@@ -215,7 +215,7 @@ def _extensions(mode: str = "adsp", version: str = "v6", kind: str = "tcm") -> E
 
 
 def _tcm(t: Trial, sizes: list[int], wanted: list[str], kind: str = "tcm") -> None:
-    """Check the log of TCM allocations; in a case that breaks a rule, the last one must fail."""
+    """Allocate TCM and check the log; if the case breaks a rule, the last allocation must fail."""
     lines: list[str] = []
     backend = Backend.create(profile=profile("adsp"), log=lambda _, text: lines.append(text))
     extensions = Extensions(backend, kind)

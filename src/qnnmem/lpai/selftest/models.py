@@ -65,7 +65,7 @@ def binary(hw_version: str = "v6") -> bytes:
 
 
 def graph(name: str) -> CompiledGraph:
-    """Return the graph with a name."""
+    """Return the graph with this name."""
     return next(graph for graph in context().graphs if graph.name == name)
 
 
