@@ -78,7 +78,7 @@ def test_rows_are_kept_when_no_worker_is_left(tmp_path: Path) -> None:
 
     with pytest.raises(
         WorkerError,
-        match="is gone; 7 finished rows are stored; run the same command again to continue",
+        match="is gone; stored: 7 finished rows; run the same command again to continue",
     ):
         table(tmp_path, once)
     rest = Mortal(99)

@@ -44,8 +44,8 @@ def bill_of(
     """Return the memory bill of a context on a SoC, by default the SoC it was compiled for.
 
     `log` is the library's log of the compile or load, `host_ram` the peak memory of the compile.
-    `weights` lists the largest weights, which only the model file names. `file` names the model or
-    the binary in the result.
+    `weights` lists the largest weights, which only the model file names. `file` is the name of the
+    model or binary in the result.
     """
     log = log or CompileLog()
     made_for = None if context.soc_model is None else soc_by_id(context.soc_model)
@@ -145,7 +145,7 @@ LARGEST = 10  # tensors named in a bill
 
 
 def file_source(context: HtpContext) -> str:
-    """Return the source text of a number that is stored in the file."""
+    """Return words that name the file as the source of a number."""
     return f"file of QAIRT {context.build_id[:40]}"
 
 
@@ -155,7 +155,7 @@ def logged(value: int | None, log: CompileLog) -> Sourced | None:
 
 
 def log_source(log: CompileLog) -> str:
-    """Return the source text of a number that the library printed."""
+    """Return words that name the library's log as the source of a number."""
     return f"log of QAIRT {(log.library_version or 'without version')[:40]}"
 
 
@@ -187,7 +187,7 @@ def over_graphs(parts: Iterable[Sourced | None]) -> Sourced | None:
 
 
 def largest(parts: Iterable[Sourced | None]) -> Sourced | None:
-    """Return the largest of the graphs' values for a part; None if any of them is unknown.
+    """Return the largest of the graphs' values for a part; None if a value is unknown.
 
     Used for memory that graphs use one after the other, and for limits that apply to each graph.
     """
@@ -205,7 +205,7 @@ def exact_io(graph: HtpGraph) -> Sourced | None:
 
 
 def rounded_io(graph: HtpGraph) -> Sourced | None:
-    """Return the sum of inputs and outputs, each rounded up as in files of newer SDKs."""
+    """Return the sum of inputs and outputs, each rounded up the way newer SDKs do."""
     if graph.io_exact is None:
         return None
     unit = htp_constant("io", "unit").value
@@ -227,7 +227,7 @@ def largest_io(context: HtpContext) -> tuple[BillItem, ...]:
 
 
 def true_vtcm(context: HtpContext, graph: HtpGraph, soc: Soc | None) -> Sourced | None:
-    """Return a graph's VTCM: the stored size, or the SoC's largest if none may have been set."""
+    """Return a graph's VTCM: the stored size, or the SoC's largest if no size may have been set."""
     largest_size = None if soc is None else soc.vtcm_bytes
     if graph.vtcm is None:
         return largest_size
@@ -307,10 +307,10 @@ def logged_pd(name: str, vtcm: Sourced | None, log: CompileLog) -> SizeRange | N
 def context_pd(
     graphs: tuple[GraphBill, ...], shared: Sourced | None, log: CompileLog
 ) -> SizeRange | None:
-    """Return the bytes that the loader reserves for a context, as a range unless a log has them.
+    """Return the bytes that the loader reserves for a context: exact from a log, else a range.
 
-    The loader reserves memory for every graph, including VTCM and IO. It rounds up the shared
-    weights in the same way as the weights of a graph.
+    The loader reserves memory for every graph, including VTCM and IO. The loader rounds up the
+    shared weights in the same way as the weights of a graph.
     """
     last = last_estimate(log)
     if last is not None and last.total is not None:
@@ -366,8 +366,8 @@ def find_traps(
     if any(graph.const is None for graph in context.graphs):
         yield Trap(
             "no-sizes",
-            "the file does not store weights, op data and DDR tensors (SDK 2.34 and older "
-            f"do not); its blob has {context.blob_bytes:,} bytes",
+            "the file does not state the sizes of weights, op data and DDR tensors (files of SDK "
+            f"2.34 and older do not); its blob has {context.blob_bytes:,} bytes",
         )
     if any(t.data_type is DataType.UNDEFINED for g in context.graphs for t in g.tensors):
         yield Trap("unknown-type", "an input or output has an unknown data type")
@@ -410,7 +410,7 @@ def _vtcm_over(soc: Soc | None, used: int) -> Iterator[Trap]:
 
 
 def wrong_architecture(arch: int | None, soc: Soc) -> str:
-    """Return why a binary for a newer Hexagon cannot run on this SoC; empty if it can."""
+    """Return why a binary for a newer Hexagon cannot run on this SoC; empty if the binary can."""
     if arch is None or soc.arch is None or arch <= soc.arch:
         return ""
     return (

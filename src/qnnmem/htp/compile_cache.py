@@ -1,4 +1,4 @@
-"""A cache of compile results on disk; the key is the content, and the files are untrusted."""
+"""A cache of compile results on disk, keyed by the model's content; its files are not trusted."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def to_builtins(value: object) -> dict[str, Any]:
 
 
 def from_builtins(wanted: type[T], values: object) -> T | None:
-    """Convert JSON types to a value of type `wanted`; None if they do not match it."""
+    """Return JSON types as a value of type `wanted`; None if they do not match `wanted`."""
     try:
         return msgspec.convert(values, ready(wanted))
     except (msgspec.ValidationError, RecursionError, UnicodeError):

@@ -34,10 +34,11 @@ def place(sizes: Sequence[int], budget: int, order: Sequence[int] | None = None)
 
 
 def best_order(sizes: Sequence[int], budget: int) -> Placement:
-    """Return the order that needs the fewest domains; for many contexts, return largest first.
+    """Return the placement in the fewest domains; many contexts are placed largest first instead.
 
-    Contexts are ordered group by group. First-fit then needs at most one domain per group, because
-    each context fits at least into the domain of its own group.
+    Each group of contexts fits into one domain, and the order goes group by group. First-fit then
+    needs at most one domain per group, because each context fits at least into the domain of its
+    own group.
     """
     falling = sorted(range(len(sizes)), key=lambda context: (-sizes[context], context))
     greedy = place(sizes, budget, falling)

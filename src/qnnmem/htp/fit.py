@@ -417,7 +417,7 @@ def fit_all(
 ) -> tuple[Fit, ...]:
     """Return a verdict for each SoC; SoCs with equal arch, VTCM, limit and FP16 share a compile.
 
-    `spread` maps the judge over the SoCs in order, sequentially or in parallel.
+    `spread` calls `judge` for each SoC, one at a time or in parallel, and keeps their order.
     """
     first: dict[object, Soc] = {}
     for soc in targets:
@@ -583,7 +583,7 @@ def _smaller_dims(fit: Fit, options: CompileOptions) -> Iterator[Nearby]:
 
 
 def _other_soc(fit: Fit, options: CompileOptions, pool: str) -> Iterator[Nearby]:
-    """Yield a setting with another SoC: enough memory, and the nearest Hexagon version."""
+    """Yield another SoC with enough memory, if any: phones first, then by Hexagon version."""
     worst = fit.worst
     need = worst.need.low.value if worst and worst.need else None
     larger = [soc for soc in socs() if soc.has_htp and _has_more(soc, fit.soc, pool, need)]

@@ -56,7 +56,7 @@ def library_at(command: Command) -> Library:
 
 
 def library_or(instead: Words) -> Library:
-    """Return the library; if it is missing, raise NoCompiler with `instead` added to its cure."""
+    """Return the library; if it is missing, raise NoCompiler with `instead` added to the cure."""
     try:
         return find_library()
     except NoCompiler as missing:
@@ -105,7 +105,7 @@ def check_started(outcome: RequestOutcome) -> None:
             problem = (
                 f"the QNN library needs {found[1]}, but this machine's C or C++ library is older"
             )
-            raise NoCompiler(problem, cure="use a newer Linux, or a container with one")
+            raise NoCompiler(problem, cure="use a newer Linux, or a container with a newer Linux")
     for text in texts:
         if found := _SETUP.search(text):
             reason = quote(printable(found[1]))

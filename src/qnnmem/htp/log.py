@@ -193,7 +193,7 @@ _REFUSALS = tuple(
 
 
 def parse_log(lines: Iterable[LogLine | str]) -> CompileLog:
-    """Return the typed facts of a log; other lines are skipped."""
+    """Return the typed facts of a log; lines without such facts are skipped."""
     cleaned = [line if isinstance(line, LogLine) else read_line(line) for line in lines]
     draft = _Draft()
     for line in cleaned:
@@ -309,7 +309,7 @@ class _Draft:
             self._attempt(int(match[1])).change(admitted=False)
 
     def _attempt(self, context: int) -> _Attempt:
-        """Return the load that a line belongs to; the load after a refusal reuses its number."""
+        """Return the load that a line belongs to; the load after a refusal has the same number."""
         last = self.attempts[-1] if self.attempts else None
         if last is None or (last.estimate.context, last.estimate.admitted) != (context, None):
             last = _Attempt(PdEstimate(context))

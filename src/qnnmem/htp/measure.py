@@ -1,9 +1,10 @@
 """Bills with the loader's estimate, either cached from an earlier load or measured.
 
 The loader gives no estimate of the process domain if it crashes, takes too long or refuses the
-binary for another reason. The compile was expensive, so its bill is returned anyway; its range for
-the process domain is computed from the file. The bill gets a trap that states this, and
-`MeasuredModel.no_estimate` is the reason. Such a model never counts as one that fits.
+binary for a reason other than memory. The compile was expensive, so the model's bill is returned
+anyway, with a range for the process domain that is computed from the file. The bill gets a trap
+that states this, and `MeasuredModel.no_estimate` is the reason. Such a model never counts as one
+that fits.
 
 The loader's estimate is cached, so that every verb gives the same number later. A cache entry is
 found by the head of the file. Only if there is an entry is the whole file read and compared with
@@ -68,7 +69,7 @@ class Loaded:
 
     @property
     def no_estimate(self) -> str:
-        """Why the process-domain estimate of the last binary is missing; empty if it is known."""
+        """Why the process-domain estimate of the last binary is missing; empty if not missing."""
         last = last_estimate(self.log)
         if last is not None and last.total is not None:
             return ""
@@ -109,8 +110,8 @@ _KIND = "loaded"
 def stored_bill(path: Path, soc: Soc | None = None, context: HtpContext | None = None) -> Bill:
     """Return the bill for a SoC, by default the binary's own SoC, without loading the binary.
 
-    The process domain is the loader's cached estimate if this binary was loaded here, else a range.
-    A file with several binaries has one bill for all.
+    The need in the process domain is the loader's cached estimate if this binary was loaded here,
+    else a range. A file with several binaries has one bill for all of them.
     """
     if is_carrier(path):
         with read_carrier(path) as read:
@@ -150,7 +151,7 @@ def cache_loads(binaries: Sequence[Path], model_id: int, log: CompileLog) -> Non
 def _cached_log(
     context: HtpContext, model_id: int | None, digest: Callable[[], str]
 ) -> CompileLog | None:
-    """Return a log with the cached loader estimate for exactly this binary; None without one."""
+    """Return a log with the cached loader estimate for exactly this binary; None if not cached."""
     if model_id is None:
         return None
     cache = ResultCache(cache_folder(), _KIND, must_keep=False)
@@ -180,7 +181,7 @@ def load_target(path: Path, context: HtpContext, soc: Soc | None) -> int:
 
 
 def missing_soc(path: Path) -> CannotTell:
-    """Return the error for a binary without a single known SoC, if the caller gave none either."""
+    """Return the error for a binary without a single known SoC, if the caller names no SoC."""
     problem = (
         "has binaries for several SoCs, or for unknown ones"
         if is_carrier(path)

@@ -150,7 +150,7 @@ def compare(
     codes: Sequence[int],
     sentence: str = "",
 ) -> tuple[Admission, ...]:
-    """Return predicted and actual admissions; log results count even if the library died."""
+    """Return predicted and actual admissions; results in the log count even if the library died."""
     known = [estimate for estimate in estimates if estimate.admitted is not None]
     if len(known) != len(residents):
         reason = sentence or f"its log has estimates for {len(known)} of {len(residents)} contexts"

@@ -75,7 +75,8 @@ def composed_model(path: Path, reply: ListenReply, data: bytes, library: str) ->
     on_cpu = tuple(OnnxNode(name, operator) for name, operator in reply.on_cpu)
     if not reply.graphs:
         kinds = ", ".join(sorted({node.operator for node in on_cpu})[:5])
-        raise LoadError(path, f"QNN supports none of its {counted(len(on_cpu), 'node')} ({kinds})")
+        nodes = counted(len(on_cpu), "node")
+        raise LoadError(path, f"QNN supports no node of the model, which has {nodes} ({kinds})")
     graphs = as_graphs(path, reply.graphs, reply.shared, data)
     return ComposedModel(graphs, on_cpu, reply.on_htp, library)
 
@@ -116,7 +117,7 @@ def difference_notes(
 def _unpaired(
     appeared: Sequence[_Memory], vanished: Sequence[_Memory]
 ) -> tuple[list[_Memory], list[_Memory]]:
-    """Return both lists without pairs of equal size: a layout change only renamed such a tensor.
+    """Return both lists without pairs of equal size, which a layout change only renamed.
 
     Tensors of ops that compute are paired first, so tensors of ops that only move data remain.
     """

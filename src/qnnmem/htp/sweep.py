@@ -53,7 +53,7 @@ from qnnmem.results.sweep import (
     SweptSetting,
 )
 from qnnmem.targets.socs import Soc, find_soc
-from qnnmem.text import quote, suggestion
+from qnnmem.text import counted, quote, suggestion
 
 SweepPoint = Mapping[str, SettingValue]  # one value for each varied name
 
@@ -67,7 +67,7 @@ class Axis:
 
 
 class SweepOutcome(CompileNumbers, frozen=True):
-    """Outcome of one compile; option names in `reason` stay `Setting` objects."""
+    """Outcome of one compile; `reason` has `Setting` objects in place of option names."""
 
     state: SweepState
     reason: Words = ""
@@ -80,7 +80,7 @@ class SweepOutcome(CompileNumbers, frozen=True):
 
 
 class Question(Enum):
-    """The condition that the largest value must meet."""
+    """A condition; the sweep looks for the largest value of a setting that meets it."""
 
     FITS = "fits"
     COMPILES = "compiles"
@@ -432,8 +432,8 @@ class Sweep:
             if self._slots.count:
                 return SweepOutcome("failed", str(exc))
             more = (
-                f"; {len(self.rows)} finished rows are stored; run the same command again to "
-                "continue"
+                f"; stored: {counted(len(self.rows), 'finished row')}; run the same command again "
+                "to continue"
             )
             raise WorkerError(f"{exc}{more}") from exc
         except OSError as exc:
@@ -492,7 +492,7 @@ def compile_task(
 
 
 def _error_words(exc: QnnMemError) -> Words:
-    """Return the text of an error; option names stay `Setting` objects."""
+    """Return the words of an error, with `Setting` objects in place of option names."""
     where = f"{exc.where}: " if exc.where else ""
     return chain_words(where, exc.what, "; " if exc.cure else "", exc.cure)
 

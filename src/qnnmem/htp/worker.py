@@ -498,7 +498,7 @@ def default_memory_limit() -> int:
 
 @contextmanager
 def _sink(path: Path | None) -> Iterator[Callable[[bytes], None]]:
-    """Yield a function that writes log chunks to a file, or drops them without a path."""
+    """Yield a function that writes log chunks to a file; without a path, it drops the chunks."""
     if path is None:
         yield lambda _chunk: None
         return

@@ -266,7 +266,7 @@ class CConfig(Structure):
 
 
 class CHtpGraphConfig(Structure):
-    """`QnnHtpGraph_CustomConfig_t`: an option, and a union as two words and remaining bytes."""
+    """`QnnHtpGraph_CustomConfig_t`: an option and a union, declared as two words and a rest."""
 
     _fields_ = (
         ("option", c_uint32),

@@ -251,7 +251,7 @@ class GraphDraft:
             self._fail(_NO_NODE, f"graph {quote(self.name)} has no nodes", _FINALIZE)
 
     def _check_operator(self, package: str, type: str) -> None:
-        """Fail for an unsupported operator; by default the real library checks it."""
+        """Fail for an unsupported operator; the default leaves this check to the real library."""
 
     def _check_open(self, call: str) -> None:
         if self.is_finalized:

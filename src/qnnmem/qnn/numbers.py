@@ -114,7 +114,7 @@ def _names(number: Number) -> tuple[str, ...]:
 
 
 def nearest_range(code: int) -> str:
-    """Return the range and component of an unknown number; empty if no range has the number."""
+    """Return the range and component of an unknown number; empty if it is in no range."""
     if DSP_OFFSET <= code < _DSP_END:
         return f"0x{DSP_OFFSET:x} to 0x{_DSP_END - 1:x}: {COMPONENTS['fastrpc-dsp']}"
     near = [known for known in codes().values() if code > 0 and known.code // 1000 == code // 1000]

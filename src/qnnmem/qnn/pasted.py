@@ -50,7 +50,7 @@ class Pasted:
 
 
 def read_pasted(text: str) -> Pasted | None:
-    """Return the code in a text; None if there is none or the number is ambiguous."""
+    """Return the code in a text; None for a text without a code, or with an ambiguous number."""
     text = text[:_LONGEST]
     bare = text.strip(_QUOTES)
     if whole := _NUMBER.fullmatch(bare):

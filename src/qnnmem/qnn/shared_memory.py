@@ -196,7 +196,7 @@ def tensor_bytes(dimensions: Sequence[int], data_type: int) -> int | None:
 
 
 def mixed_sentence(graph: str, tensors: Sequence[tuple[str, int]], *, is_shared: bool) -> str:
-    """Return a sentence about tensors that were prepared for another memory type.
+    """Return a sentence about tensors that were prepared for one memory type but use another.
 
     `is_shared` is True if the execution used memory handles.
     """

@@ -95,7 +95,7 @@ def _notes(plan: PlaceResult, verbose: bool) -> Iterator[str]:
         source = f": {DOMAINS.source}" if verbose else ""
         yield (
             f"process domains per process: {DOMAINS.value}, {DOMAINS.origin.value}{source}; "
-            "more than one was never observed on a device"
+            "no device has been observed with more than one"
         )
 
 

@@ -23,9 +23,9 @@ PD_BUDGET = "process domain budget"
 _LIBRARY = "onnxruntime-qnn 2.7.0 (QAIRT 2.51)"
 _ID_FROM = {"documents": "id from the QAIRT 2.47 documents", "library": "id from the library"}
 _SOURCES = {
-    "htp": f"{_LIBRARY}, asked by id",
-    "no-vtcm": f"{_LIBRARY}, asked by id: no VTCM",
-    "refused": f"{_LIBRARY}, asked by id: refused",
+    "htp": f"compiler in {_LIBRARY}, values by SoC id",
+    "no-vtcm": f"compiler in {_LIBRARY}: no VTCM for this SoC id",
+    "refused": f"compiler in {_LIBRARY}: refuses this SoC id",
 }
 _LISTED = 5
 
@@ -51,7 +51,10 @@ def find_soc(text: str) -> Soc:
 
 
 def soc_by_id(model_id: int) -> Soc | None:
-    """Return the SoC with this id, if possible under the library's name; None for an unknown id."""
+    """Return the SoC with this id; None for an unknown id.
+
+    If several SoCs have the id, prefer the name that the library uses.
+    """
     named = [soc for soc in socs() if soc.model_id == model_id]
     return min(named, key=lambda soc: (soc.library_name != soc.name, soc.name), default=None)
 
@@ -95,7 +98,7 @@ def limits_of(soc: Soc) -> tuple[tuple[str, Sourced], ...]:
 
 
 def htp_constant(section: str, name: str) -> Sourced:
-    """Return a measured constant of the HTP backend, e.g. `("io", "unit")`."""
+    """Return a measured constant of the HTP backend by its two names, e.g. `io` and `unit`."""
     return _sourced(_facts()[section][name])
 
 
@@ -112,7 +115,7 @@ def _soc(row: Mapping[str, str]) -> Soc:
     source = _SOURCES[row["answer"]]
     fp16 = {"yes": True, "no": False, "": None}[row["fp16"]]
     verdict = "compiles" if fp16 else "is refused"
-    fp16_source = f"{_LIBRARY}: a small model of floats {verdict} for id {row['model_id']}"
+    fp16_source = f"a small float model {verdict} for id {row['model_id']} with {_LIBRARY}"
     return Soc(
         name=row["name"],
         marketing_name=row["marketing_name"],

@@ -1,4 +1,4 @@
-"""The container of a context binary: offsets of metadata and blob. Only its head is read."""
+"""The container of a context binary: offsets of metadata and blob. Only the file's head is read."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def is_context_binary(head: bytes) -> bool:
 
 
 def open_container(data: Octets, name: str) -> Container:
-    """Return the parts of a context binary; errors call it `name`."""
+    """Return the parts of a context binary; errors call the binary `name`."""
     head = data[0:_START_2_2]
     if not is_context_binary(head):
         raise LoadError(name, _other_kind(head))
@@ -49,7 +49,7 @@ def open_container(data: Octets, name: str) -> Container:
 
 
 def _part(data: Octets, offset: int, count: int, where: str) -> bytes:
-    """Return `count` bytes at an offset; raise Damaged if the file has fewer."""
+    """Return `count` bytes at an offset; raise Damaged if the file ends earlier."""
     part = data[offset : offset + count]
     if len(part) < count:
         raise Damaged(f"the file ends at byte {offset + len(part):,}, inside {where}")
@@ -96,7 +96,7 @@ def _check_end(offset: int, blob: int, file_bytes: int) -> None:
 
 
 def _other_kind(head: bytes) -> str:
-    """Return why these first bytes start no readable context binary, as the end of a sentence."""
+    """Return the end of a sentence: why a file with these first bytes cannot be read."""
     if len(head) >= _VERSION.size and head[:4] == b"\0\0\0\2":
         major, minor = _VERSION.unpack_from(head)
         known = " and ".join(f"{a}.{b}" for a, b in _FORMATS)

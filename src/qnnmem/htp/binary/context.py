@@ -1,6 +1,7 @@
 """The content of a QNN context binary of the HTP backend.
 
-`describe_context` nests it the way qnn-context-binary-utility does, and adds qnnmem's own fields.
+`describe_context` nests the content the way qnn-context-binary-utility does, and adds fields of
+qnnmem.
 """
 
 from __future__ import annotations

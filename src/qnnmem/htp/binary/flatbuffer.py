@@ -156,7 +156,7 @@ class Table:
         return self._entry(position, self._at(name))
 
     def tables(self, slot: int, name: str, limit: int) -> tuple[Table, ...]:
-        """Return a vector of at limit `limit` tables."""
+        """Return a vector of at most `limit` tables."""
         position = self.field(slot, 4, name)
         if position is None:
             return ()
@@ -170,7 +170,7 @@ class Table:
         return octets.decode("utf-8", "backslashreplace")
 
     def octets(self, slot: int, name: str, limit: int) -> bytes | None:
-        """Return a vector of at limit `limit` bytes."""
+        """Return a vector of at most `limit` bytes."""
         position = self.field(slot, 4, name)
         if position is None:
             return None
@@ -183,7 +183,7 @@ class Table:
         return None if position is None else self.flat.extent(position, 1, self._at(name))
 
     def numbers(self, slot: int, name: str, limit: int, kind: str = "I") -> tuple[int, ...]:
-        """Return a vector of at limit `limit` numbers, by default unsigned 32-bit."""
+        """Return a vector of at most `limit` numbers, by default unsigned 32-bit."""
         position = self.field(slot, 4, name)
         if position is None:
             return ()

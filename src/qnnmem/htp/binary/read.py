@@ -49,7 +49,7 @@ E = TypeVar("E", bound=IntEnum)
 
 
 def read_context(path: Path | str) -> HtpContext:
-    """Return the description in a context binary; its code and weights are not read.
+    """Return the description in a context binary; the binary's code and weights are not read.
 
     For an ONNX model with an EPContext node, the binary is the one that the model embeds or names.
     """
@@ -95,7 +95,7 @@ def _read(data: Octets, name: str, backends: tuple[int, ...]) -> HtpContext:
 
 
 def _check_content(context: HtpContext) -> None:
-    """Raise Damaged for a context with no graph, or a graph without inputs and outputs."""
+    """Raise Damaged for a context with no graph, or a graph with neither inputs nor outputs."""
     if not context.graphs:
         raise Damaged("it contains no graphs")
     for graph in context.graphs:
@@ -281,7 +281,7 @@ _SIZES_V2 = ("io", "op_data", "const", "ddr_tensors", "shared_weights")
 
 
 def read_record(data: bytes, where: str) -> Mapping[str, Any]:
-    """Return the fields of a graph's record by name, from its first two parts."""
+    """Return the fields of a graph's record by name, from the record's first two parts."""
     if not data:
         return {}
     if len(data) < _V1.size:

@@ -40,7 +40,7 @@ class Payload:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Carrier:
-    """A deployment file and its context binaries; identical binaries of a group appear once."""
+    """A deployment file and its context binaries; identical binaries in one group appear once."""
 
     path: Path
     kind: CarrierKind
@@ -102,7 +102,7 @@ class Gathered:
         self.shares_spill_fill |= other.shares_spill_fill
 
     def carrier(self, path: Path, kind: CarrierKind, title: str) -> Carrier:
-        """Return the final result; identical binaries of a group appear once."""
+        """Return the final result; identical binaries in one group appear once."""
         numbers = distinct(payload.piece for payload in self.payloads)
         once: dict[tuple[int, str], Payload] = {}
         keys = [(numbers[payload.piece.place], payload.group) for payload in self.payloads]

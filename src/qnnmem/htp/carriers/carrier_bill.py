@@ -1,4 +1,4 @@
-"""The bill of a whole deployment file: each distinct binary counts once; claims are checked."""
+"""The bill of a deployment file, which counts each binary once, and a check of the claims."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class ReadCarrier:
 
 @contextmanager
 def read_carrier(path: Path) -> Iterator[ReadCarrier]:
-    """Yield a deployment file with its binaries read; they stay accessible inside the block."""
+    """Yield a deployment file whose binaries are read and stay accessible inside the block."""
     with opened(path) as carrier:
         contexts: list[CarriedContext] = []
         unread, kept = list(carrier.unread), {}
@@ -80,7 +80,7 @@ def read_carrier(path: Path) -> Iterator[ReadCarrier]:
 def binaries_of(path: Path) -> Iterator[tuple[Path, ...]]:
     """Yield files with one context binary each, which the library can load.
 
-    The billed binaries of a deployment file are copied to a temporary folder first.
+    The binaries that a deployment file's bill counts are first copied to a temporary folder.
     """
     if not is_carrier(path):
         yield (path,)
@@ -255,8 +255,8 @@ def _domain_traps(needs: Sequence[Sourced | None]) -> Iterator[Trap]:
     look = "`qnnmem place` shows the arrangement"
     if placed.fits or placed.too_large:
         sentence = (
-            f"{words}, more than one process domain has; the bill compares only the largest "
-            f"context; {look}"
+            f"{words}, over the limit of one process domain; the bill compares only the largest "
+            f"context with this limit; {look}"
         )
         yield Trap("several-domains", sentence)
         return
@@ -349,8 +349,8 @@ def _state(contexts: Sequence[CarriedContext]) -> Sourced | None:
     if not total_bytes:
         return None
     source = (
-        "sum of the inputs with a dimension equal to the context length, with or without the "
-        "new tokens (both known from the attention mask), for the graph with the largest sum"
+        "for the graph with the largest sum: inputs with a dimension equal to the context length, "
+        "or to the context length minus the new tokens (the attention mask shows both numbers)"
     )
     return Sourced(total_bytes, Origin.COMPUTED, source)
 
@@ -445,9 +445,8 @@ def _length(value: int, contexts: Sequence[HtpContext]) -> tuple[str, bool | Non
     lengths = {context_length(graph) for context in contexts for graph in context.graphs} - {None}
     if not lengths:
         return "no graph has an attention mask that shows the context length", None
-    known = sorted(length for length in lengths if length is not None)
-    words = ", ".join(f"{length:,}" for length in known[:_NAMED])
-    return f"the attention masks are for {words} tokens", known[-1] == value
+    longest = max(length for length in lengths if length is not None)
+    return f"the longest attention mask is for {longest:,} tokens", longest == value
 
 
 _CHECKS = {

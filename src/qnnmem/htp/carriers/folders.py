@@ -191,7 +191,7 @@ def _json(piece: Piece) -> Any:
 
 
 def _size(value: Any, limit: int) -> int | None:
-    """Return a value that is a whole number from 0 to below the limit, else None."""
+    """Return the value if it is a whole number, not negative and below the limit; else None."""
     is_number = isinstance(value, int) and not isinstance(value, bool)
     return value if is_number and 0 <= value < limit else None
 

@@ -1,4 +1,4 @@
-"""LiteRT models compiled for an NPU (.tflite with DISPATCH_OP), and .litertlm files of them."""
+"""LiteRT models compiled for an NPU (.tflite with DISPATCH_OP), also inside .litertlm files."""
 
 from __future__ import annotations
 

@@ -228,7 +228,7 @@ class _Program:
 
     def _host(self, name: str, size: int) -> None:
         if size:
-            source = f"their size in {self._piece.name}"
+            source = f"size in {self._piece.name}"
             self._gathered.host.append(HostPart(name, Sourced(size, Origin.MEASURED, source)))
 
 

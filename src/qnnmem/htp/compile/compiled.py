@@ -335,7 +335,9 @@ def failure_sentence(
     code = "" if outcome.code is None else f"{code_name(outcome.code)} ({outcome.code}): "
     reason = _short(meaning(_PREFIX.sub("", outcome.sentence), soc.name)).rstrip(".")
     if decisive and decisive not in outcome.sentence:
-        return f"{stage} failed: {code}{meaning(decisive, soc.name)}; the last line is: {reason}"
+        return (
+            f"{stage} failed: {code}{meaning(decisive, soc.name)}; the last log line is: {reason}"
+        )
     return f"{stage} failed: {code}{reason}"
 
 
@@ -394,8 +396,8 @@ def _refusal(soc: Soc, refusal: Refusal, log: Sequence[LogLine]) -> str:
     if refusal.cause is Cause.GRAPH_LIMIT and limit is not None:
         return (
             f"the graph needs {need:,} bytes, {need - limit:,} over the limit of {limit:,} "
-            f"for one graph on {soc.name}; use a smaller batch or input, int8, or cut the "
-            "model"
+            f"for one graph on {soc.name}; use a smaller batch or input, use int8, or cut "
+            "the model"
         )
     if refusal.cause is Cause.OP_OVER_VTCM:
         return (

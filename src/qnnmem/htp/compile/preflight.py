@@ -231,7 +231,7 @@ class _Search:
     def _batch_norm(
         self, node: onnx.NodeProto, known: Mapping[str, onnx.TensorProto]
     ) -> Iterator[_Large]:
-        """Yield the scale and offset that the library computes for the node, if beyond FP16."""
+        """Yield the scale and offset that the library computes, if they are beyond FP16's range."""
         import numpy
 
         values = [self._values(known[name]) for name in node.input[1:5]]
@@ -366,7 +366,7 @@ def _recurs(graph: onnx.GraphProto | onnx.FunctionProto) -> bool:
 
 
 def _recurrences(shaped: ShapedModel) -> Iterator[tuple[onnx.NodeProto, int]]:
-    """Yield recurrent nodes, including those in bodies, with their number of steps."""
+    """Yield each recurrent node with its number of steps, also in bodies of control flow."""
     for scope in shaped.scope.with_bodies():
         for node in scope.graph.node:
             if node.op_type in _RECURRENT and node.input:

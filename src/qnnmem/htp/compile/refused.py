@@ -42,9 +42,8 @@ class RefusedNode:
 def refused_nodes(log: Sequence[LogLine]) -> tuple[RefusedNode, ...]:
     """Return the refused nodes in order, each once.
 
-    If ONNX Runtime lists nodes, only lines up to its first list count. Later lines repeat the nodes
-    for the graph in another layout, and their number depends on when the process was
-    stopped.
+    If ONNX Runtime lists nodes, lines after its first list are ignored. These lines repeat the
+    nodes for the graph in another layout, and their number depends on when the process was stopped.
     """
     mark = UNSUPPORTED.decode()
     end = next((index for index, line in enumerate(log) if mark in line.text), None)

@@ -98,7 +98,7 @@ def _usual_size(model: LlmModel) -> int:
 
 
 def _read(case: LlmCase, path: Path) -> tuple[list[_Binary], dict[int, list[str]]]:
-    """Return the context binaries, and by index the claims about them that are false."""
+    """Return the context binaries, and findings about false claims by the index of a binary."""
     if not is_carrier(path):
         context = read_context(path)
         return [_Binary(path.name, context, bill_of(context, case.soc))], {}
@@ -113,7 +113,7 @@ def _read(case: LlmCase, path: Path) -> tuple[list[_Binary], dict[int, list[str]
 
 
 def _spans(model: LlmModel, contexts: Sequence[HtpContext]) -> Iterator[LayerSpan | None]:
-    """Yield the layers, embedding and head of each context; None if none of them is recognised."""
+    """Yield each context's layers, embedding and head; None for a context without any of these."""
     first = 0
     for context in contexts:
         graph = context.graphs[0] if context.graphs else None

@@ -63,7 +63,7 @@ class _Decoder:
         return model
 
     def input(self, name: str, shape: list[int], kind: str = "act") -> str:
-        """Add a quantized input and return its dequantized name."""
+        """Add a quantized input and return the name of its dequantized tensor."""
         self._inputs.append(self._value(name, shape, kind))
         return self._dequantized(name, kind)
 

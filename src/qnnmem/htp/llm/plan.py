@@ -234,7 +234,7 @@ def _best(case: LlmCase) -> _CheckedShards:
 
 
 def _counts(case: LlmCase) -> Iterable[int]:
-    """Return the shard counts to try, starting where the weights alone could fit."""
+    """Return the shard counts to try, from the smallest for which the weights alone fit."""
     layers, budget = case.model.layers, pd_budget().value
     limit = case.soc.compile_limit
     room = min(budget, budget if limit is None else limit.value)
@@ -371,7 +371,7 @@ def _reaches(soc: Soc, feature: str) -> bool:
 
 
 def _untried(case: LlmCase, parts: Sequence[LayerSpan]) -> str:
-    """Return why sizes alone give no verdict: untested layers and features; empty if none."""
+    """Return why sizes alone give no verdict, such as untested layers; empty if they do."""
     model, recipe, soc = case.model, case.recipe, case.soc
     if model.experts:
         return "experts: unknown, because no model with experts was ever compiled to check"
@@ -410,8 +410,8 @@ def _recipe_range(case: LlmCase) -> SizeRange | None:
     whole = LayerSpan(0, case.model.layers, embedding=True, head=True)
     sizes = [rule.weights(case.model, recipe, whole, case.measured) for recipe in recipes]
     source = (
-        "weights: at least with a 4-bit head and one scale per channel, "
-        "at most with 8 bits for the head and the `down` matrices and a scale per 16 values"
+        "weights: the minimum has a 4-bit head and one scale per channel; "
+        "the maximum has an 8-bit head, 8-bit `down` matrices and one scale per 16 values"
     )
     return _range(sizes[0], sizes[1], source)
 
@@ -433,12 +433,12 @@ def _notes(case: LlmCase, best: _CheckedShards) -> Iterator[str]:
             "times, and files might store them as often"
         )
     if (case.soc.arch or 0) < _OLD_ARCH:
-        yield f"phones before v{_OLD_ARCH} were reported to reject contexts near 2 GiB"
+        yield f"phones with Hexagon before v{_OLD_ARCH} were reported to reject contexts near 2 GiB"
     if len(best.placement.domains) > 1:
         domains = len(best.placement.domains)
         yield (
-            f"{domains} process domains are needed, but more than one was never observed on a "
-            "device"
+            f"{domains} process domains are needed, but no device has been observed with more than "
+            "one"
         )
     if usual_range(case.recipe):
         yield (

@@ -95,9 +95,9 @@ class MeasuredParts(NamedTuple):
 class LayerRatios(Struct, frozen=True):
     """Ratios of measured to computed sizes of layers; the defaults leave computed sizes unchanged.
 
-    The keys of `compiled` are the tokens at a time, layers and context of a compiled graph; its
-    sizes apply only to that graph. Graphs with shared weights are tiled differently; for them the
-    sizes only widen the ranges.
+    A key of `compiled` has three parts: tokens at a time, layers and context of a compiled graph.
+    The measured sizes apply only to that graph. Graphs with shared weights are tiled differently;
+    for them the measured sizes only widen the ranges.
     """
 
     weights: float = 1.0
@@ -131,7 +131,7 @@ def matrix_bytes(inputs: int, outputs: int, bits: int, block: int = 0) -> int:
 
 
 def layer_weights(model: LlmModel, recipe: LlmRecipe, *, is_wide: bool = True) -> int:
-    """Return the weights of one layer, with or without the recipe's 8-bit matrices."""
+    """Return the weights of one layer; `is_wide` gives the recipe's wide matrices 8 bits."""
     wide = recipe.wide if is_wide else ()
     total = _PER_HIDDEN * model.hidden + (model.experts * model.hidden * ACTIVATION)
     for name, (inputs, outputs, count) in matrices(model).items():
@@ -198,7 +198,7 @@ def op_data(graph: LlmGraph, how: LayerRatios) -> int:
 
 
 def op_range(graph: LlmGraph, how: LayerRatios) -> tuple[int, int]:
-    """Return the minimum and maximum op data; less VTCM or wide matrices mean more tiles."""
+    """Return the minimum and maximum op data, which grows with less VTCM and wider matrices."""
     compiled = _compiled(graph, how)
     if compiled is not None and not how.shares:
         return compiled.op_data, compiled.op_data + _tiles(graph, how, layers=0)
@@ -211,7 +211,7 @@ def op_range(graph: LlmGraph, how: LayerRatios) -> tuple[int, int]:
 
 
 def _tiles(graph: LlmGraph, how: LayerRatios, *, layers: int) -> int:
-    """Return the maximum op data for the matrices of layers and head; embeddings have none."""
+    """Return the maximum op data for the matrices of layers and head, without the embedding."""
     part = graph.part._replace(layers=layers, embedding=False)
     return round(_OP_OF_WEIGHTS * weights(graph.model, graph.recipe, part, how))
 

@@ -93,7 +93,7 @@ def load(folder: Path, request: LoadRequest) -> LoadReply:
 def opened_device(
     folder: Path, soc: int, level: int = VERBOSE
 ) -> Iterator[tuple[dict[str, Any], c_void_p, c_void_p]]:
-    """Yield the functions of libQnnHtp, a backend and a device of a SoC; free them at the end."""
+    """Yield the functions of libQnnHtp, a backend and a SoC's device; free both at the end."""
     calls = bind(_interface(folder).table, BACKEND_CALLS)
     log, backend, device = c_void_p(), c_void_p(), c_void_p()
     callback = LogCallback(_Printer())
@@ -165,7 +165,7 @@ _INFO_V3 = 3
 
 @contextmanager
 def opened_info(folder: Path, address: int, size: int) -> Iterator[CBinaryInfo]:
-    """Yield libQnnSystem's description of a binary in memory; it is freed at the end."""
+    """Yield libQnnSystem's description of a binary in memory; free the description at the end."""
     library = ctypes.CDLL(str(folder / "libQnnSystem.so"))
     interface = first_provider(library, "QnnSystemInterface_getProviders", SystemInterface)
     calls = bind(interface.table, SYSTEM_CALLS)

@@ -177,8 +177,8 @@ def _provider_options(folder: Path, wanted: HtpSettings) -> dict[str, str]:
 def session_of(model: Path, folder: Path, settings: Any) -> Any:
     """Return a session made from a model's bytes.
 
-    If it gets a path, ONNX Runtime names the graph by a hash of the path, which changes the binary.
-    So it gets bytes here, and reads weights from a folder that always has the same path.
+    From a path, ONNX Runtime would name the graph by a hash of the path, which changes the binary.
+    It gets bytes instead, and reads weights from a folder that always has the same path.
     """
     onnxruntime = import_onnxruntime()
     blob = model.read_bytes()
@@ -320,7 +320,7 @@ def quantize(request: QuantizeRequest) -> QuantizeReply:
 
 
 def _folded(request: QuantizeRequest) -> Path:
-    """Return the model with constants folded now, because Q and DQ nodes would block it later."""
+    """Return the model with constants folded, because Q and DQ nodes would block folding later."""
     import onnx
 
     from qnnmem.loader.onnx.tensor import embed, tensors

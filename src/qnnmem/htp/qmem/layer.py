@@ -34,7 +34,7 @@ _WHOLE = (8, 16, 32, 64)
 
 
 def io_mode(tensor: TensorInfo) -> IoMode:
-    """Return the IO mode that the binary states for a tensor; raw unless it is a memhandle."""
+    """Return the IO mode that the binary states for a tensor: memhandle, otherwise raw."""
     is_shared = tensor.mem_type is TensorMemType.MEMHANDLE
     return IoMode.MEMHANDLE if is_shared else IoMode.RAW
 
@@ -51,7 +51,7 @@ class IoLayer:
     """Inputs and outputs of a loaded graph, and the internal buffers for raw executions.
 
     A tensor prepared as raw gets its internal buffer immediately. A tensor prepared as memhandle
-    gets it at the first raw execution, if there is one.
+    gets an internal buffer at the first raw execution.
     """
 
     def __init__(

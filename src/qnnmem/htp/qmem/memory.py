@@ -174,7 +174,7 @@ class MemRegistry:
     def register(self, descriptors: Sequence[HtpMemDescriptor]) -> list[MemHandle]:
         """Register all descriptors or none, and return their handles."""
         if not self._alive:
-            self._refuse(8001, "Q5", "the context is freed")
+            self._refuse(8001, "Q5", "the context was freed")
         if not descriptors:
             self._refuse(8000, "Q6", "there is no descriptor")
         try:
@@ -411,7 +411,7 @@ class RpcHeap:
     def freed_again(self, buffer: SharedBuffer) -> None:
         """Report a second free to all living backends.
 
-        If there are none, report it to the freed backends, and at process exit.
+        If no backend is alive, report it to the freed backends, and at process exit.
         """
         place = buffer.freed_at.split(": ", 1)[0]
         where = f" at {place}" if place else ""

@@ -307,7 +307,7 @@ MISUSES: Mapping[str, Misuse] = MappingProxyType(
             _no_memory_type,
             lambda graph: _ask_changed(graph, mem_type=int(TensorMemType.UNDEFINED)),
         ),
-        "overlap": Misuse("registered an output over an input", _overlapping),
+        "overlap": Misuse("registered an output that overlaps an input", _overlapping),
         "dead-graph": Misuse(
             "executed after the context was freed",
             _dead_graph,

@@ -4,7 +4,7 @@
     files        requests without paths, and the worker's files, identified by content
     client       the client's end: the process of a command, requests and their answers
     server       the worker's end: the loop of `qnnmem htp-worker`
-    cluster      the same files on workers of a cluster, which have no pipe
+    cluster      models on the workers of a cluster, which use no pipe
 
 Both ends share only the pipe. The client's end is used only by `qnnmem.htp.worker`.
 """

@@ -152,7 +152,7 @@ class Connection(PipeEnd):
         return self.lost()
 
     def close(self, wait_s: float = _GOODBYE_S) -> None:
-        """Stop the worker: close the pipe, wait, then kill it."""
+        """Stop the worker: close the pipe, wait, then kill the process."""
         self._over.set()
         if self._writing.acquire(timeout=0.5):
             with suppress(OSError, ValueError):
@@ -166,7 +166,7 @@ class Connection(PipeEnd):
         self._join()
 
     def _join(self) -> None:
-        """Wait briefly for the threads; a program outside the process group may hold a pipe."""
+        """Wait briefly for the threads; another program can keep a pipe open for long."""
         until = time.monotonic() + _GOODBYE_S
         living = [thread for thread in self._threads if thread.ident is not None]
         while living and time.monotonic() < until:

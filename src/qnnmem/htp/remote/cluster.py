@@ -1,7 +1,7 @@
 """Models on the workers of a cluster, each with its own library.
 
-A task names the files of the model by content hash. A worker that lacks some of them replies with
-their hashes, gets them once with the next task, and stores them.
+A task names the files of the model by content hash. A worker that lacks some files replies with
+their hashes, gets these files with the next task, and stores them.
 """
 
 from __future__ import annotations
@@ -142,7 +142,7 @@ def received_model(sent: SentModel, contents: Mapping[str, bytes]) -> Iterator[P
 
 
 def cluster_library_name() -> str:
-    """Return the library's name on this cluster worker; if it has none, `!` and the reason."""
+    """Return the library's name on this cluster worker; without a library, `!` and the reason."""
     from qnnmem.htp.library import find_library
 
     try:

@@ -5,7 +5,8 @@ not trust the client: each file gets a place in a folder made for the request, a
 place there are refused.
 
     FOLDER/SHA256            a received file, read-only
-    FOLDER/.qnnmem-XXXX/     the working folder of one connection; deleted with it, or by the next
+    FOLDER/.qnnmem-XXXX/     the working folder of one connection, deleted when the connection ends;
+                             the next worker deletes the folder of a killed worker
 
 A file in use has a second link in the connection's folder, so deleting old files never affects a
 running request.
@@ -255,7 +256,7 @@ class Parcel:
         return Path(digest)
 
     def share(self, tensor: CallTensor, place: MappedBytes) -> CallTensor:
-        """Add the content of shared memory, and return the tensor with its index and hash.
+        """Add the content of shared memory; return the tensor with the content's index and hash.
 
         The worker's results are written back to this memory.
         """

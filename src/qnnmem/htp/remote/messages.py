@@ -1,9 +1,10 @@
 """The protocol of the pipe to a remote worker: greeting, messages, limits, heartbeats.
 
 Each end starts with a greeting line, which separates the protocol from the output of a login. Then
-comes a `Hello` with its versions, as JSON in every version so that any two ends can read it. After
-that both ends send frames of `qnnmem.wire`, and a heartbeat every few seconds. An end that receives
-nothing for a minute treats the other end as gone, whatever the network reports.
+each end sends a `Hello` with its versions. Every version of the protocol writes this message as
+JSON, so that any two ends can read it. After that both ends send frames of `qnnmem.wire`, and a
+heartbeat every few seconds. An end that receives nothing for a minute treats the other end as gone,
+whatever the network reports.
 
     client                                worker
     Have   names of all files             Missing  files that the worker lacks
@@ -114,7 +115,7 @@ class Missing(WireMessage, frozen=True):
 
 
 class SendFile(WireMessage, frozen=True):
-    """Announces a file that follows in parts; without `keep` it is only for the next request."""
+    """Announces a file that follows in parts; without `keep`, only for the next request."""
 
     file: FileName
     keep: bool = True
