@@ -9,16 +9,21 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from doctor_cases import LOGS, ROOT, diagnosed, origin
+from made_logs import made_logs
 
 from qnnmem.doctor import cause_model as model
 from qnnmem.doctor.kb.entry import is_memory
 from qnnmem.doctor.kb.knowledge import Knowledge
-from qnnmem.doctor.logs.reading import names_qnn, shares_words
+from qnnmem.doctor.logs.json_log import lines_of_json
+from qnnmem.doctor.logs.reading import may_name_qnn, names_qnn
 
 DATA = ROOT / "tests" / "doctor"
 LEAST_KEY = 24  # letters of a line that identify a copy
 NOTES = "public repo notes"
 OPEN = ("unknown", "mem_unknown", "benign_noise")  # labels without a named cause
+# Why the lines of a failing log leave open what its thread tells.
+NAMELESS = "nothing of QNN is in it"
+ONLY_CALLS = "its lines name only failed calls and codes"
 
 
 class Text(NamedTuple):
@@ -31,7 +36,7 @@ class Text(NamedTuple):
     causes: tuple[str, ...]  # any of them is correct; the first is the label
     stage: str
     names_cause: bool  # true if the lines decide the cause
-    origin: str  # log, message or foreign
+    origin: str  # log, nameless (a failure without a mark of QNN), message, foreign or made
     source: str = ""  # as templates name it
 
 
@@ -55,11 +60,20 @@ def read_texts() -> list[Text]:
     for name in ("foreign_logs.jsonl", "made_foreign_logs.jsonl"):
         for row in rows_of(DATA / name):
             found.append(_text(row.get("program", row["text"]), row["text"], "foreign", "foreign"))
+    found += [_text(log.program, log.text, log.outcome, "made") for log in made_logs()]
     return found
 
 
 def _text(group: str, text: str, outcome: str, where: str = "log") -> Text:
     return Text(group, text, outcome, "", (), "", False, where)
+
+
+def as_read(text: str) -> str:
+    """A text as the doctor passes it to the model: of JSON lines, their messages."""
+    lines = text.encode("utf-8", "replace").splitlines()
+    if not lines or not all(line.startswith(b"{") for line in lines):
+        return text
+    return lines_of_json(b"\n".join(lines)).decode("utf-8", "replace")
 
 
 def _line_keys(text: str) -> Iterator[str]:
@@ -81,10 +95,13 @@ def _logs(rows: Iterable[dict[str, Any]]) -> Iterator[Text]:
             continue
         causes = tuple(dict.fromkeys((row["cause"], *row.get("accept", ()))))
         sides = {is_memory(cause) for cause in causes if cause != "unknown"}
+        why = row.get("why_open", "")
         told = row["decidable"] in ("cause", "memory_only") and len(sides) < 2
+        told = told and why != ONLY_CALLS
         side = ("memory" if row["is_memory"] else "other") if told else ""
-        named = row["decidable"] == "cause" and row["cause"] not in OPEN
-        yield Text(where, text, "failing", side, causes, row["stage"], named, "log", source)
+        named = told and row["decidable"] == "cause" and row["cause"] not in OPEN
+        kind = "nameless" if why == NAMELESS else "log"
+        yield Text(where, text, "failing", side, causes, row["stage"], named, kind, source)
 
 
 def rows_of(path: Path) -> list[dict[str, Any]]:
@@ -144,7 +161,6 @@ def counted(texts: Sequence[Text], found: dict[int, Answer]) -> dict[str, Row]:
     def other_side(at: int) -> bool:
         return found[at].memory is not None and not same_side(at)
 
-    of_qnn = [at for at in sided if has_word_of_qnn(texts[at].text)]
     wrong = sum(bool({*found[at].causes} - {*texts[at].causes}) for at in named)
     opened = [at for at in failing if not texts[at].names_cause]
     claimed = [at for at in opened if found[at].causes]
@@ -153,7 +169,6 @@ def counted(texts: Sequence[Text], found: dict[int, Answer]) -> dict[str, Row]:
         "another cause": (wrong, len(named)),
         "among the first three": (sum(map(among, named)), len(named)),
         "side": (sum(map(same_side, sided)), len(sided)),
-        "side, in logs with a word of QNN": (sum(map(same_side, of_qnn)), len(of_qnn)),
         "another side": (sum(map(other_side, sided)), len(sided)),
         "high confidence right": (sum(map(right, sure)), len(sure)),
         "no cause named where the lines decide none": (
@@ -161,26 +176,20 @@ def counted(texts: Sequence[Text], found: dict[int, Answer]) -> dict[str, Row]:
             len(opened),
         ),
     }
-    for name in ("healthy", "foreign"):
-        mine = [at for at in found if texts[at].outcome == name and texts[at].origin != "message"]
-        rows[f"{name} quiet"] = (sum(not found[at].alarmed for at in mine), len(mine))
-    named = [at for at in failing if has_word_of_qnn(texts[at].text)]
-    lost = sum(not found[at].alarmed for at in named)
-    rows["failures with a word of QNN called healthy or foreign"] = (lost, len(named))
     lost = sum(not found[at].alarmed for at in failing)
-    rows["all failures called healthy or foreign"] = (lost, len(failing))
+    rows["failures called healthy or foreign"] = (lost, len(failing))
+    for where in ("log", "foreign"), ("made",):
+        for name in ("healthy", "foreign"):
+            mine = [at for at in found if texts[at].outcome == name and texts[at].origin in where]
+            row = f"{'made, ' if 'made' in where else ''}{name} quiet"
+            rows[row] = (sum(not found[at].alarmed for at in mine), len(mine))
+    nameless = [at for at in found if texts[at].origin == "nameless"]
+    lost = sum(not found[at].alarmed for at in nameless)
+    rows["failures without a mark of QNN called foreign"] = (lost, len(nameless))
     return rows
 
 
-def only_shares_words(text: str) -> bool:
-    """True if a text names no QNN keyword but some keywords that QNN shares with others."""
-    return shares_words(_low(text)) and not has_word_of_qnn(text)
-
-
-def has_word_of_qnn(text: str) -> bool:
-    """True if a text has a keyword, tag, library or code of QNN."""
-    return names_qnn(_low(text))
-
-
-def _low(text: str) -> bytes:
-    return text.lower().encode("utf-8", "replace")
+def is_doubtful(text: str) -> bool:
+    """Whether a text has words of QNN's chips or codes, but no word of QNN alone."""
+    low = text.lower().encode("utf-8", "replace")
+    return may_name_qnn(low) and not names_qnn(low)

@@ -36,10 +36,11 @@ from labelled_texts import (  # noqa: E402
     Answer,
     Row,
     Text,
+    as_read,
     counted,
     fold_of,
+    is_doubtful,
     of_doctor,
-    only_shares_words,
     read_texts,
     rows_of,
 )
@@ -68,7 +69,7 @@ class Matrix:
     """N-gram counts of texts, computed only once."""
 
     def __init__(self, texts: Sequence[Text]) -> None:
-        self.counts = [model.features(one.text) for one in texts]
+        self.counts = [model.features(as_read(one.text)) for one in texts]
 
     def vocabulary(self, chosen: Sequence[int]) -> tuple[list[int], np.ndarray]:
         """Return the hash buckets that at least `LEAST_TEXTS` texts contain, and their idf.
@@ -118,7 +119,9 @@ def label(text: Text, head: str) -> str:
         return "cause" if text.names_cause else "open"
     if head == "tells":
         return ("side" if text.side else "open") if text.outcome == "failing" else ""
-    return {"outcome": text.outcome, "side": text.side, "stage": text.stage}[head]
+    if head == "outcome":  # the doctor does not ask what a log without a mark of QNN shows
+        return text.outcome if text.origin != "nameless" else ""
+    return {"side": text.side, "stage": text.stage}[head]
 
 
 class Fitted(NamedTuple):
@@ -243,7 +246,7 @@ class Fits:
         found: Guesses = {}
         for fold in sorted(self.inside.keys() - {*left}):
             made = model.CauseModel(self.without(*left, fold))
-            found.update((at, made.guess(self.texts[at].text)) for at in self.inside[fold])
+            found.update((at, made.guess(as_read(self.texts[at].text))) for at in self.inside[fold])
         return found
 
     def _kept(self, name: str, make: Callable[[], bytes]) -> bytes:
@@ -297,14 +300,12 @@ def temperatures(texts: Sequence[Text], found: Guesses) -> dict[str, float]:
     return chosen
 
 
-# Share of logs for which the model alone must be right: about the cause, if the lines decide it,
-# and about the side (memory or not).
-NAMED = {"cause_low": 0.85, "side": 0.94}
 # Required precision of the answers above a threshold.
 PRECISION = {"cause_medium": 0.95, "stage": 0.8, "leaning": 0.97}
 LOST = {"healthy": 0.06, "decides": 0.12}  # failures called healthy, causes called open
-STRANGERS_QUIET = 0.6  # minimum share of foreign logs with QNN's words that get no answer
-GOOD_RUNS_ALARMED = 0.03  # maximum share of good runs that the model may call failures
+STRANGERS_QUIET = 0.5  # minimum share of foreign logs with chip words that get no answer
+# Maximum share of good runs for which the model may name a failure, a cause or a side.
+GOOD_RUNS = {"failing": 0.08, "cause_low": 0.23, "side": 0.15}
 
 
 def thresholds(texts: Sequence[Text], found: Guesses, heat: dict[str, float]) -> dict[str, float]:
@@ -316,31 +317,37 @@ def thresholds(texts: Sequence[Text], found: Guesses, heat: dict[str, float]) ->
     sure = {at: calibrated(found[at], heat) for at in found}
     logs = [at for at in sorted(found) if texts[at].origin == "log"]
     failing = [at for at in logs if texts[at].outcome == "failing"]
-    causes, decided, sides, leanings, stages = [], [], [], [], []
+    causes, leanings, stages = [], [], []
     for at in failing:
         made, text = sure[at], texts[at]
         causes.append((made.odds, made.cause in text.causes))
-        decided += causes[-1:] if text.names_cause else []
         stages.append((made.stage_odds, made.stage == text.stage))
         if text.side:
             hit = (made.memory > 1 / 2) == (text.side == "memory")
-            sides.append((made.side_odds, hit))
             leanings.append((max(made.memory, 1 - made.memory), hit))
-    chosen["cause_low"] = _highest(decided, NAMED["cause_low"])
     chosen["cause_medium"] = _least(causes, PRECISION["cause_medium"])
     telling = [sure[at].decides["cause"] for at in failing if texts[at].names_cause]
     chosen["decides"] = _quantile(telling, LOST["decides"])
-    chosen["side"] = _highest(sides, NAMED["side"])
     chosen["leaning"] = _least(leanings, PRECISION["leaning"])
     chosen["stage"] = _least(stages, PRECISION["stage"])
     calm = [sure[at].outcomes["healthy"] for at in failing]
     chosen["healthy"] = _quantile(calm, 1 - LOST["healthy"])
-    good = [sure[at].outcomes["failing"] for at in logs if texts[at].outcome == "healthy"]
-    chosen["failing"] = _quantile(good, 1 - GOOD_RUNS_ALARMED)
+    good = [
+        sure[at]
+        for at in sorted(found)
+        if texts[at].outcome == "healthy" and texts[at].origin != "message"
+    ]
+    odds = {
+        "failing": [made.outcomes["failing"] for made in good],
+        "cause_low": [made.odds for made in good],
+        "side": [made.side_odds for made in good],
+    }
+    for name, least in GOOD_RUNS.items():
+        chosen[name] = _quantile(odds[name], 1 - least)
     strangers = [
         sure[at].outcomes["foreign"]
         for at in sorted(found)
-        if texts[at].outcome == "foreign" and only_shares_words(texts[at].text)
+        if texts[at].outcome == "foreign" and is_doubtful(texts[at].text)
     ]
     chosen["foreign"] = _quantile(strangers, 1 - STRANGERS_QUIET)
     return chosen
@@ -348,15 +355,6 @@ def thresholds(texts: Sequence[Text], found: Guesses, heat: dict[str, float]) ->
 
 def _quantile(odds: Sequence[float], share: float) -> float:
     return round(float(np.quantile(odds, share)), 3)
-
-
-def _highest(pairs: Sequence[tuple[float, bool]], wanted: float) -> float:
-    """Return the highest threshold that keeps right answers for this share of all pairs.
-
-    If fewer answers are right, return the lowest odds of a right answer.
-    """
-    right = sorted((odd for odd, hit in pairs if hit), reverse=True)
-    return round(right[min(int(wanted * len(pairs)), len(right)) - 1], 3)
 
 
 def calibrated(made: model.Guess, heat: dict[str, float]) -> model.Guess:
@@ -457,7 +455,7 @@ def evaluate(fits: Fits, asked: Iterable[int]) -> dict[str, dict[int, Answer]]:
         for source in sorted({texts[at].source for at in mine}):
             knowledge = base.without(source)
             for at in (at for at in mine if texts[at].source == source):
-                found["model"][at] = of_model(models["together"].guess(texts[at].text))
+                found["model"][at] = of_model(models["together"].guess(as_read(texts[at].text)))
                 for name, one in models.items():
                     with answering_with(one):
                         found[name][at] = of_doctor(texts[at], knowledge)

@@ -51,8 +51,8 @@ def test_known_logs_stay_right(row: str, least: float) -> None:
 
 
 def test_few_known_failures_are_passed_over() -> None:
-    """At most 2 % of the failures with a QNN word are called healthy or foreign."""
-    row = "failures with a word of QNN called healthy or foreign"
+    """At most 2 % of the failures with a mark of QNN are called healthy or foreign."""
+    row = "failures called healthy or foreign"
     lost, asked = counted(texts(), answers())[row]
     assert lost <= 0.02 * asked
 

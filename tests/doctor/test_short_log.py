@@ -258,3 +258,51 @@ def test_a_guess_does_not_overrule_the_code_for_memory() -> None:
     )
     (found,) = incidents(log.encode(), built_in())
     assert (found.verdict, found.is_memory) == ("undecided", "unknown")
+
+
+LATER_WINS = (
+    (
+        "E QnnDsp  : QnnContext_createFromBinary failed, error 1002\n"
+        "I App     : freeing the old context\n"
+        "I App     : QnnContext_createFromBinary done, context created\n",
+        "I App     : QnnContext_createFromBinary done, context created\n"
+        "E QnnDsp  : QnnContext_createFromBinary failed, error 1002\n",
+    ),
+    (
+        '{"level":"error","msg":"QnnMem_register failed: 8003"}\n'
+        '{"level":"info","msg":"QnnMem_register succeeded after unload"}\n'
+        '{"level":"info","msg":"HTP inference ok 7 ms"}\n',
+        '{"level":"info","msg":"QnnMem_register succeeded"}\n'
+        '{"level":"error","msg":"QnnMem_register failed: 8003"}\n',
+    ),
+    (
+        'Traceback (most recent call last):\n  File "a.py", line 3, in load\n'
+        "qnn.Error: cannot open libQnnHtpV81.so\nWARNING: HTP V81 is missing, V79 is used\n"
+        "QNN session ready\nanswer: 42\n",
+        'QNN session ready\nTraceback (most recent call last):\n  File "a.py", line 3, in load\n'
+        "qnn.Error: cannot open libQnnHtpV81.so\n",
+    ),
+    (
+        "06-01 10:00:00.000  100  100 E QnnA    : QNN graph finalize failed\n"
+        "06-01 10:00:00.200  100  100 I QnnA    : retry: QNN graph finalized in 31 ms\n",
+        "06-01 10:00:00.000  100  100 E QnnA    : QNN graph finalize failed, not enough memory\n"
+        "06-01 10:00:00.100  200  200 I QnnB    : QNN graph finalized in 30 ms\n",
+    ),
+    (
+        "D QnnDsp  : QnnMem_register failed with 8003\nI QnnDsp  : fastrpc map error 0x1\n",
+        "E QnnDsp  : QnnMem_register failed with 8003\nI QnnDsp  : fastrpc map error 0x1\n",
+    ),
+    (
+        "2024-06-14 10:00:00,000 - qnn - INFO - htp open failed once (expected)\n"
+        "2024-06-14 10:00:01,000 - qnn - INFO - htp open\n",
+        "2024-06-14 10:00:00,000 - qnn - ERROR - htp open failed: libQnnHtpV75Skel.so not found\n",
+    ),
+)
+
+
+@pytest.mark.parametrize(("mended", "failed"), LATER_WINS)
+def test_what_came_later_wins(mended: str, failed: str) -> None:
+    """A success after the failure leaves no verdict; before it or in another process, it does."""
+    for log, told in ((mended, False), (failed, True)):
+        found = incidents(log.encode(), built_in())
+        assert any(one.verdict != "undecided" for one in found) is told

@@ -104,7 +104,7 @@ class Guess(msgspec.Struct, frozen=True):
     @property
     def _doubt(self) -> float:
         """Factor that lowers the other probabilities if the text might show a successful run."""
-        return math.sqrt(self.outcomes["failing"])
+        return self.outcomes["failing"]
 
     @property
     def memory(self) -> float:

@@ -14,7 +14,7 @@ from qnnmem.doctor.kb.entry import CAUSES, COUNTED, OPEN_CAUSES, Entry, is_memor
 from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs import header
 from qnnmem.doctor.logs.line import SCALES
-from qnnmem.doctor.logs.reading import code_alone, names_only_call, read
+from qnnmem.doctor.logs.reading import code_alone, ends_well, names_only_call, read
 from qnnmem.doctor.logs.session import NEAR, LogSession, Sighting
 from qnnmem.doctor.pool import FailedPool
 from qnnmem.results.incident import Candidate, Conclusion, Evidence, Incident, Resemblance
@@ -38,6 +38,8 @@ _MEM_ALLOC = 1002
 _ON_CPU = ", or keep it on the CPU"
 _LINUX = ("journal", "kernel")  # heads of logs from a board, of which no phone is asked
 
+_UNLIKELY = 0.4  # probability of a cause's side below which the side speaks against the cause
+_OVERRULED = 0.05  # probability of memory below which code 1002 (memory) does not count
 _DISPUTED = 0.75  # what the side of an entry is worth that the model disputes
 _UNKNOWN_TITLE = "A failure that no entry of the knowledge base explains"
 _COLLECT = (
@@ -171,9 +173,12 @@ def _by_model(
     only_calls = _is_whole(seen, context) and all(names_only_call(one.text) for _, one in seen)
     says_1002 = any(_code_of(one.text) == _MEM_ALLOC for _, one in seen)
     said: dict[str, Any] = {}
+    # What came later wins: a success at the end leaves the failure undecided.
+    unsure = made.outcomes["failing"] < threshold("failing")
+    mended = ends_well(context) and (unsure or all(names_only_call(one.text) for _, one in seen))
     # Otherwise the guess must not change the verdict: no line reports a failure, or the lines name
     # only failed calls, for which the model just ranks causes by frequency.
-    if not (_is_silent(knowledge, seen) or only_calls):
+    if not (_is_silent(knowledge, seen) or only_calls or mended):
         ends = all(number in knowledge.end_lines for number, _ in seen)
         said = _said_by_model(knowledge, told, made, ends, says_1002)
     disputed = said.get("verdict") == "undecided"
@@ -203,17 +208,19 @@ def _said_by_model(
     from qnnmem.doctor.cause_model import threshold
 
     entry = _entry_named(knowledge, made.cause)
-    agrees = told.is_memory in ("unknown", is_memory(made.cause))
-    # If an entry is confident that memory is or is not the cause, replacing it needs a higher
-    # probability.
+    memory = made.memory > 1 / 2
     sided = told.verdict == "memory" and told.confidence != "low"
-    leaves_open = ends and made.decides["cause"] < threshold("decides")
-    least = "cause_medium" if sided or leaves_open else "cause_low"
-    if told.verdict == "memory" and not agrees and made.odds >= threshold("cause_medium"):
+    agrees = told.is_memory in ("unknown", is_memory(made.cause))
+    leaves_open = made.decides["cause"] < threshold("decides")
+    # A cause on the less likely side, or where the entry settles the side, must be more probable.
+    side_odds = made.memory if is_memory(made.cause) else 1 - made.memory
+    careful = side_odds < _UNLIKELY or not agrees or sided or (ends and leaves_open)
+    least = "cause_medium" if careful else "cause_low"
+    if sided and not agrees and made.odds >= threshold("cause_medium"):
         # The entry and the model disagree about memory: both are shown, neither decides.
         return dict(_DISPUTED_VERDICT)
-    memory = made.memory > 1 / 2
-    if told.verdict != "cause" and entry and agrees and made.odds >= threshold(least):
+    named = told.verdict != "cause" and (agrees or not sided)
+    if named and entry and made.odds >= threshold(least):
         return {
             "verdict": "cause",
             "cause": entry.cause,
@@ -225,7 +232,6 @@ def _said_by_model(
             "remedies": entry.remedies,
             "collect_next": entry.collect,
         }
-    memory = made.memory > 1 / 2
     # Code 1002 (memory) does not decide the verdict, but a guess does not overrule it.
     doubted = (made.memory_causes > 1 / 2) != memory or (says_1002 and not memory)
     if told.verdict == "undecided" and made.side_odds >= threshold("side") and not doubted:
@@ -246,7 +252,7 @@ def _leaning(made: Guess, shown: Sequence[Candidate], says_1002: bool) -> bool |
     if max(made.memory, 1 - made.memory) < threshold("leaning"):
         return "unknown"
     memory = made.memory > 1 / 2
-    if says_1002 and not memory:
+    if says_1002 and made.memory > _OVERRULED and not memory:
         return "unknown"
     named = [one for one in shown if one.cause not in OPEN_CAUSES]
     agreeing = sum(one.score for one in named if is_memory(one.cause) == memory)

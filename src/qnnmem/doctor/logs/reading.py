@@ -157,6 +157,16 @@ def says_well(text: bytes) -> bool:
     return bool(good) and not words.rule("failing").search(negated) and not _is_coded(body)
 
 
+def ends_well(log: bytes) -> bool:
+    """Return True if the last line of a log that reports a result reports a success."""
+    for line in reversed(log.split(b"\n")):
+        if line.strip() and says_well(line):
+            return True
+        if read(line, alone=True) is not None:
+            return False
+    return False
+
+
 def names_only_call(text: bytes) -> bool:
     """Return True if a line names only a failed call or a code, and nothing about the cause."""
     body = _CODE.sub(b" failed ", _message(text))
@@ -168,9 +178,9 @@ def names_qnn(low: bytes) -> bool:
     return words.rule("qnn").search(low) or any(map(_is_coded, low.split(b"\n")))
 
 
-def shares_words(low: bytes) -> bool:
-    """Return True if a lower-case text contains words that QNN and other programs both use."""
-    return words.rule("shared").search(low)
+def may_name_qnn(low: bytes) -> bool:
+    """Return True if a lower-case text names QNN, or a chip that runs QNN and other programs."""
+    return names_qnn(low) or words.rule("chip").search(low)
 
 
 def failing_pieces(text: bytes) -> Iterator[bytes]:
@@ -279,7 +289,8 @@ def _without_folders(low: bytes) -> bytes:
 
 def _is_ours(low: bytes) -> bool:
     """Return True if a QNN word occurs as a whole word, not as `dsp` does in `windspeed`."""
-    return _has_ours(low) and (words.rule("qnn").search(low) or words.rule("shared").search(low))
+    named = (words.rule(name).search(low) for name in ("qnn", "chip", "shared"))
+    return _has_ours(low) and any(named)
 
 
 def _level(level: str, before: bytes, body: bytes) -> str:

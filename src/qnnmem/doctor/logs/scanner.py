@@ -44,7 +44,7 @@ from qnnmem.doctor.logs.pieces import (
     line_below,
     wholes,
 )
-from qnnmem.doctor.logs.reading import failing_pieces, is_calm, names_qnn, read
+from qnnmem.doctor.logs.reading import failing_pieces, is_calm, may_name_qnn, read
 from qnnmem.doctor.logs.repeats import KeptMessage, process_in
 from qnnmem.doctor.logs.search import SearchEngine
 from qnnmem.doctor.logs.shapes import LineShape, LineShapes, ReadingBudget
@@ -148,7 +148,7 @@ class LogScanner:
 
     def _is_ours(self, hit: Hit) -> bool:
         own = self._knowledge.own
-        return any(index in own for index, _ in hit.found) or names_qnn(hit.text.lower())
+        return any(index in own for index, _ in hit.found) or may_name_qnn(hit.text.lower())
 
     def _whole(self) -> bytes | None:
         """Return the log if it is short and was read completely, else None."""

@@ -4,7 +4,7 @@ A person probably selected the few lines of a short log for the doctor. If any l
 line without a QNN word can report a failure, too. If no line is about QNN, the log has no failure:
 
 nothing about QNN       without a QNN word, tag, library or code, the log is not judged
-shared words only       the cause model decides whether another program wrote the log
+chips or codes only     the cause model decides whether another program wrote the log
 success at the end      earlier failed attempts are not failures
 no failing line         the cause model decides whether the log shows a failure
 
@@ -28,11 +28,11 @@ from qnnmem.doctor.logs.reading import (
     OURS,
     is_calm,
     is_warning,
+    may_name_qnn,
     names_qnn,
     read,
     says_retried,
     says_well,
-    shares_words,
 )
 from qnnmem.text import lazy_pattern
 
@@ -42,6 +42,7 @@ _NUMBER = lazy_pattern(rb"(?<![\w.])[0-9]{2,7}(?![\w.])")
 _TAKEN = lazy_pattern(rb"\ballocate size [0-9]+ from tcm pool")
 _SERVED = 32
 _STOPPED = b"lpai: terminated"
+_HARDLY = 0.2  # probability of a failure below which a later success counts
 _FEW_WORDS = 4  # words: in a shorter log, the model finds nothing
 _FEW = 20  # lines: a shorter log need not show its outcome
 _LAST = 3  # final lines without a head in which a program gives up
@@ -74,7 +75,7 @@ def read_short(
     if not _is_ours(knowledge, log, known):
         return ShortLog((), ours=False)
     lines = log.split(b"\n")
-    if ends_well(log):
+    if all_passed(log):
         return ShortLog((), ours=True)
     hits = [*known, *_failing_lines(knowledge, lines, known, wrapped)]
     if not any(hit.opens for hit in hits):
@@ -84,7 +85,7 @@ def read_short(
             unclear = not told or _failing_odds(log) >= 1 / 2
             return ShortLog(tuple(hits), ours=True, unclear=unclear)
         hits.append(more)
-    elif _went_well(log, lines, hits):
+    elif _went_well(knowledge, log, lines, hits):
         return ShortLog((), ours=True)
     return ShortLog(tuple(sorted(hits, key=lambda hit: hit.offset)), ours=True)
 
@@ -93,7 +94,7 @@ def _is_ours(knowledge: Knowledge, log: bytes, known: Iterable[Hit]) -> bool:
     low = log.lower()
     if names_qnn(low) or any(knowledge.own.intersection(n for n, _ in hit.found) for hit in known):
         return True
-    if not shares_words(low) and not any(hit.opens for hit in known):
+    if not may_name_qnn(low):
         return False
     from qnnmem.doctor.cause_model import guess, threshold
 
@@ -114,7 +115,7 @@ def _failing_lines(
         return
     hints = knowledge.hints
     ours = {None, *(hit.pid for hit in known)}
-    ours.update(process_of(line)[0] for line in lines if names_qnn(line.lower()))
+    ours.update(process_of(line)[0] for line in lines if may_name_qnn(line.lower()))
     seen = {hit.number for hit in known if any(one not in hints for one, _ in hit.found)}
     low = 0
     for number, line in enumerate(lines, 1):
@@ -153,11 +154,13 @@ def _failing_odds(log: bytes) -> float:
     return guess(whole).outcomes["failing"] if len(words_of(whole)) >= _FEW_WORDS else 0.0
 
 
-def _went_well(log: bytes, lines: Sequence[bytes], hits: Iterable[Hit]) -> bool:
+def _went_well(
+    knowledge: Knowledge, log: bytes, lines: Sequence[bytes], hits: Iterable[Hit]
+) -> bool:
     """Return True if a line after the last failure reports success, and the model agrees.
 
     After warnings only, or a retry or fallback, it is enough that the model finds no failure
-    likely.
+    likely; after lines that no template knows, that it finds a failure very unlikely.
 
     A success of another process, or far from the failure, might be about other work.
     """
@@ -172,6 +175,9 @@ def _went_well(log: bytes, lines: Sequence[bytes], hits: Iterable[Hit]) -> bool:
     odds = guess(_text(own)).outcomes
     warned = all(is_warning(hit.text) for hit in hits if hit.opens)
     if (warned or any(map(says_retried, good[:-1]))) and odds["failing"] < 1 / 2:
+        return True
+    unknown = all(number in knowledge.read for hit in hits if hit.opens for number, _ in hit.found)
+    if unknown and odds["failing"] < _HARDLY:
         return True
     return odds["healthy"] >= threshold("healthy")
 
@@ -195,7 +201,7 @@ def _stops_midway(lines: Sequence[bytes]) -> bool:
     return False
 
 
-def ends_well(log: bytes) -> bool:
+def all_passed(log: bytes) -> bool:
     """Return True if one of the last two lines reports that all tests or runs passed."""
     lines = [line for _, line in _lines(log)][-2:]
     passed = [bool(words.rule("passed").search(line.lower())) for line in lines]
