@@ -54,7 +54,7 @@ def expect_mapping(values: object, requirement: str) -> Mapping[str, Any]:
 
 
 def as_dataclass(options: T | Mapping[str, Any] | None, kind: type[T]) -> T:
-    """Return options of a type; a mapping sets some fields, and the others have their defaults."""
+    """Return options of the given type; a mapping sets some fields, other fields keep defaults."""
     if isinstance(options, kind):
         return options
     from dataclasses import fields  # the command line starts faster without it

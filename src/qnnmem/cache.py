@@ -143,7 +143,7 @@ class ResultCache:
 
 
 def _digest(key: str, result: Mapping[str, Any]) -> str:
-    """Return a checksum of a key and its result, as a result could look valid after a bit flip."""
+    """Return a checksum of a key and its result: a result can look valid after a bit flip."""
     import hashlib
     import json
 

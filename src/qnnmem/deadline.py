@@ -44,7 +44,7 @@ class Deadline:
         return self.left_s <= 0
 
     def left(self, usual_s: float) -> float:
-        """Return the seconds left, or `usual_s` without a limit; raise NotInTime if late."""
+        """Return the seconds left, or `usual_s` without a limit; raise NotInTime if time is up."""
         self.check()
         return usual_s if math.isinf(self.ends_at) else self.left_s
 

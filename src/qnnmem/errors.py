@@ -105,7 +105,7 @@ def _joined_mappings(parts: Sequence[str | Setting]) -> tuple[str | Setting, ...
 
 
 def chain_words(*texts: Words) -> tuple[str | Setting, ...]:
-    """Return several texts as one, in which settings remain data."""
+    """Return several texts joined into one; the settings inside stay unformatted."""
     parts = ((text,) if isinstance(text, str) else text for text in texts)
     return tuple(part for text in parts for part in text if part)
 

@@ -86,7 +86,8 @@ def test_net_run_runs_a_context_binary_of_htp(tmp_path: Path) -> None:
         done = run("net-run", binary, *words, "--output_dir", folder, "--num_inferences", "3")
         assert exit_code(done) == 0
         assert re.search(
-            r"3 executions on 1 load, first inference after loading [\d.]+ ms, later inferences \d",
+            r"3 executions after 1 load, first inference after loading [\d.]+ ms, "
+            r"later inferences \d",
             done.stdout,
         )
         metadata = (folder / "execution_metadata.yaml").read_text()

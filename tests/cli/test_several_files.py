@@ -243,7 +243,7 @@ def test_many_odd_things_in_a_folder_are_counted(lists: Path) -> None:
         os.mkfifo(lists / "models" / f"pipe{number}")
     said = run("plan", "models").stderr.splitlines()
     assert len([line for line in said if "a pipe; skipped" in line]) == 5
-    assert "models: skipped 2 more" in said
+    assert "models: skipped 2 more files" in said
 
 
 def test_a_folder_without_models_is_said(lists: Path) -> None:

@@ -137,7 +137,7 @@ def test_leaks_without_end_are_counted() -> None:
         owner.part("context", "L2", "the context made at {at}")
     found = list(owner.left("was never freed"))
     assert len(found) == 1001
-    assert found[-1].sentence.startswith("200 more, each ")
+    assert found[-1].sentence.startswith("200 more resources, each ")
 
 
 PROGRAM = """

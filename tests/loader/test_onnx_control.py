@@ -272,13 +272,13 @@ def test_a_view_of_a_captured_tensor_in_a_loop_costs_nothing(tmp_path: Path) -> 
         (
             "g (float[12] x, int64[2] s) => (float[A,B] y) { h = Reshape(x, s) y = Neg(h) }",
             {"values": {"s": [3, 4]}},
-            "valid only for 's' = 3,4: Reshape 'h' depends on it",
+            "valid only for 's' = 3,4, on which Reshape 'h' depends",
         ),
         (
             "g (float[2] x, int64 k) => (float[2] y) <int64 one = {1}>"
             f"{{ c = Equal(k, one) y = {BRANCHES.format(cond='c', other='v = Neg(x)')} }}",
             {"values": {"k": 1}},
-            "valid only for 'k' = 1: If 'y' depends on it",
+            "valid only for 'k' = 1, on which If 'y' depends",
         ),
         (
             "g (float[4] x) => (int64[A,B] y) { y = NonZero(x) }",

@@ -90,7 +90,7 @@ def _check_alone(host: str | None, options: DoctorOptions) -> None:
 
 
 def _guide(options: DoctorOptions) -> Guide:
-    """Return a guide with the user's file names and options, which fills in suggested commands."""
+    """Return a guide that puts the user's file names and options into suggested commands."""
     from qnnmem.report.doctor_remedies import Guide
 
     split = (word.partition("=") for word in recorded_args())

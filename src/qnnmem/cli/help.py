@@ -102,7 +102,7 @@ class _Formatter(click.HelpFormatter):
 
 
 class HelpOption(click.Option):
-    """Option that `--help` omits and `--help-all` lists, if it is an advanced option."""
+    """Option that `--help-all` lists, and that `--help` lists unless it is advanced."""
 
     def __init__(self, *args: Any, is_advanced: bool = False, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)

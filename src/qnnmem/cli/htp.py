@@ -299,7 +299,7 @@ def llm(model: str, options: LlmOptions, output: Output) -> int:
     extra `htp`.
 
     Exit codes: 0 fits, 1 does not fit, 2 bad usage or unreadable input, 3 cannot tell. For a table,
-    0 if one row fits.
+    0 if at least one row fits.
     """
     from qnnmem.report.llm import render_text
     from qnnmem.verbs.llm import plan_model

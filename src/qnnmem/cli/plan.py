@@ -166,7 +166,7 @@ def _plan_all(files: Sequence[str], options: PlanFileOptions) -> list[PlanRow]:
 def _plan_file(
     file: str, options: PlanFileOptions, *, one_of_many: bool = False
 ) -> list[PlannedFile]:
-    """Return a plan for each graph in a file; `one_of_many` if several files are planned."""
+    """Return a plan for each graph in a file; `one_of_many` is True for one of several files."""
     from qnnmem.verbs.named_files import opened
     from qnnmem.verbs.plan import PlanRequest, plan_file
 
@@ -210,7 +210,7 @@ def _render_all(rows: Sequence[PlanRow], output: Output) -> str:
 
 
 def _verdict(rows: Sequence[PlanRow]) -> str:
-    """Return the verdict on all files; it is printed even if the result goes to a file."""
+    """Return the verdict on all files, which is printed even if the result goes to a file."""
     from qnnmem.planner.planned_file import PlannedFile
     from qnnmem.report.plan import (
         allocation_lines,

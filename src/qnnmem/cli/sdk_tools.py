@@ -33,10 +33,11 @@ def net_run(binary: str | None, options: NetRunOptions, **foreign: str | None) -
     """Run a context binary like qnn-net-run: same flags, input lists, file names, log lines.
 
     This is qnnmem's own program, which is also installed as `qnn-net-run`. If the SDK's program is
-    on PATH, that name starts the SDK's. To type `./qnn-net-run`, make a link to it in the current
-    folder. BINARY comes from `qnnmem prepare`, for LPAI or for HTP. With --backend libQnnHtp.so the
-    real HTP library runs it, emulated on x86. Inputs come from --input_list, from arrays, or are
-    generated; the input list and generated inputs are written to the output folder.
+    on PATH, this name starts the SDK's program. To type `./qnn-net-run`, make a link to qnnmem's
+    program in the current folder. BINARY comes from `qnnmem prepare`, for LPAI or for HTP. With
+    --backend libQnnHtp.so the real HTP library runs it, emulated on x86. Inputs come from
+    --input_list, from arrays, or are generated; the input list and generated inputs are written to
+    the output folder.
 
     Flags of the SDK's tool that have no meaning without a device are ignored with a warning. Flags
     that would change results are refused.
@@ -64,8 +65,8 @@ def context_binary_generator(options: GeneratorOptions, **foreign: str | None) -
     """Make a context binary like qnn-context-binary-generator: same flags, file names, log lines.
 
     This is qnnmem's own program, which is also installed as `qnn-context-binary-generator`. If the
-    SDK's program is on PATH, that name starts the SDK's. To type `./qnn-context-binary-generator`,
-    make a link to it in the current folder.
+    SDK's program is on PATH, this name starts the SDK's program. To type
+    `./qnn-context-binary-generator`, make a link to qnnmem's program in the current folder.
 
     A model is an ONNX file, a DLC or a model library. A library is native code: it runs in a child
     process with limits, and a note says so. For HTP the real library compiles the model, which

@@ -10,7 +10,7 @@ from qnnmem.text import shorten
 
 
 def open_closed() -> None:
-    """Open closed standard streams, so that no file gets their descriptors and their output.
+    """Open closed standard streams, so that no other file gets their descriptors and output.
 
     Reads from a closed input and writes to a closed output still fail; text for a closed standard
     error is discarded.

@@ -87,7 +87,7 @@ class Resource:
             yield part.leaked(how, rule)
             yield from part.left(how, rule)
         if self.more:
-            sentence = f"{self.more:,} more, each {how or NEVER_FREED}"
+            sentence = f"{self.more:,} more resources, each of which {how or NEVER_FREED}"
             yield finding(rule or "L2", sentence, line=self.caller.line)
 
 
@@ -121,7 +121,7 @@ def of_process() -> Resource:
 
 
 def note_freed_twice(found: Finding) -> None:
-    """Record a double free for the report at exit; for a resource whose backend is already gone."""
+    """Record a double free after the backend is gone, for the report at process exit."""
     _process.watch()
     _process.freed_twice.note(found)
 

@@ -213,7 +213,7 @@ class ClientBuffer:
 
     @property
     def extent(self) -> Extent:
-        """Return the address range in the client's address space, maybe of another process."""
+        """Return the address range; its address space can be that of another process."""
         space = None if self.allocation is None else self.allocation.space
         return Extent(self.address, self.address + self.size, space)
 
@@ -405,7 +405,7 @@ class Holder(Protocol):
 class _Holders:
     """All graphs and contexts that hold memory, with a version that increases with every change.
 
-    They are needed to find overlaps: C clients often place all buffers in one block, and a wrong
+    The list is needed to find overlaps: C clients often place all buffers in one block, and a wrong
     offset makes two buffers share bytes.
     """
 

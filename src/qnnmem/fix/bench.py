@@ -1,4 +1,4 @@
-"""Benches: judge the memory of a change and prove its results.
+"""Benches judge the memory of a change and prove its results.
 
 Slow results are cached under a digest of the model, the question and the package version. So a
 killed run resumes where it stopped, and a repeated question takes no time.
@@ -158,7 +158,7 @@ def _version() -> str:
 
 @cache
 def runtime_words() -> tuple[str, ...]:
-    """Return the processor and the runtimes' versions; comparisons of results depend on both."""
+    """Return the processor and the versions of the runtimes, on which results can depend."""
     import platform
     from importlib.metadata import PackageNotFoundError, version
 
@@ -212,7 +212,7 @@ class LossyBench(TimeLimitedBench):
         self.case = replace(self.case, model=base.change.model, options=base.change.options)
 
     def prove(self, change: Change) -> Proof:
-        """Return a proof without differences if all results equal those of the lossy baseline."""
+        """Compare a change with the lossy baseline; the proof names the outputs that differ."""
         proof = self._bench.prove(change)
         if self._is_same(proof):
             return replace(proof, differing=(), largest=0.0, relative=0.0, each=(), unmeasured=())
@@ -223,7 +223,7 @@ class LossyBench(TimeLimitedBench):
         return self._base.proof is not None and proof.digest == self._base.proof.digest
 
     def judged(self, change: Change) -> JudgedChange:
-        """Return the memory that the change needs, and its proof against the user's model."""
+        """Return the change with its need, and with a proof of results against the user's model."""
         base = self._base
         if change.model is base.change.model and change.parts is None:
             return replace(base, change=change, need=self.judge(change), seconds=0.0)

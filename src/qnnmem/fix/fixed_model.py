@@ -94,7 +94,7 @@ def tensor_notes(result: FixResult) -> tuple[str, ...]:
         notes.append(f"{count:,} tensors, {size // max(1, count):,} bytes each on average")
     need = best.need
     if best.fits is False and need.missing and need.size:
-        cut = f"{need.missing:,} bytes, {need.missing / need.size:.1%} of {need.what}"
+        cut = f"{need.missing:,} bytes ({need.missing / need.size:.1%} of {need.what})"
         notes.append(f"pruning has to cut at least {cut} from the tensors live at the peak")
     return tuple(notes)
 

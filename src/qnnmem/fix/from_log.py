@@ -63,7 +63,7 @@ class LogGoal:
     def sentences(self, request: str) -> tuple[str, ...]:
         """Return sentences that explain how the log line leads to the budget.
 
-        `request` asks the user for a limit; it is used if no line states one.
+        If no line states a limit, the text `request` asks the user for one.
         """
         missing = "" if self.shortage is None else f", {self.shortage:,} bytes missing"
         known = "" if self.entry is None else f" (entry {self.entry})"

@@ -37,7 +37,7 @@ from qnnmem.text import quote
 
 @dataclass(frozen=True)
 class PlanJudge:
-    """Plans a changed model, or all of its parts together, and returns the memory it needs.
+    """Plans a changed model, or all of its parts together, and returns the needed memory.
 
     The planning effort does not depend on the time left, so planning the same change again gives
     the same plan.
@@ -175,8 +175,8 @@ def _planned_only(best: JudgedChange) -> Iterator[str]:
         )
     if plan.tcm is not None:
         yield (
-            "TCM here counts only constants and IO; the binary also describes each op, and "
-            "bands and parts add ops: inspect the prepared binary"
+            "the TCM size counts only constants and IO; the binary also contains a description of "
+            "each op, and bands and parts add ops: inspect the prepared binary"
         )
 
 

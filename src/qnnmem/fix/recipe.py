@@ -1,7 +1,8 @@
 """Recipes: the steps of a change as JSON, to repeat on the same model or a similar model.
 
 Earlier runs cache the recipes of proven changes. A search ends with the first sufficient change,
-but a run for another budget might have proven a cheaper change. The result is the better of both.
+but a run for another budget might have proven a cheaper change. The result is the better
+of the two changes.
 """
 
 from __future__ import annotations

@@ -78,7 +78,7 @@ class Change:
     notes: tuple[str, ...] = ()  # notes for the user
 
     def then(self, remedy: str, what: str, step: Step, **fields: Any) -> Change:
-        """Return the change with one more step; `fields` are its other new values."""
+        """Return the change with one more step; `fields` replace further fields of the change."""
         what = what if self.remedy == "none" else f"{self.what}, {what}"
         steps = (*self.steps, {"remedy": remedy, **step})
         return replace(self, remedy=remedy, what=what, steps=steps, of=self, **fields)
@@ -100,7 +100,7 @@ class Change:
 
 @dataclass(frozen=True)
 class Need:
-    """Memory that a change needs, as judged, compared with the limits."""
+    """Verdict on the memory of a change: the bytes, and whether they are within the limits."""
 
     size: int | None  # bytes to reduce; None if the judge does not know
     fits: bool | None  # True: within all limits; None: no limits, or unknown
@@ -155,7 +155,7 @@ class JudgedChange:
 
 @dataclass(frozen=True, slots=True)
 class LossyHint:
-    """Hint at a lossy remedy that would fit if it were allowed; judged only by a plan."""
+    """Lossy remedy that is not allowed, but with which the model fits according to a plan."""
 
     allow: str
     need: Need
@@ -203,7 +203,7 @@ class ModelRemedy(Protocol):
         ...
 
     def replay(self, case: FixCase, base: Change, step: Step) -> Change:
-        """Return `base` with a recipe step applied; raise UsageError if the model differs.
+        """Return `base` with a recipe step applied; raise UsageError for a step of another model.
 
         A malformed step can raise KeyError, TypeError or ValueError.
         """

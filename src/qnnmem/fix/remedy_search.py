@@ -69,7 +69,7 @@ class FixResult:
 
     @property
     def exit_code(self) -> int:
-        """0 if it fits or there is no limit, 1 if nothing helps, 3 if undecided."""
+        """0 if the best change fits or there is no limit, 1 if no change fits, 3 if undecided."""
         if not self.has_limits:
             return 0
         return {True: 0, False: 1, None: 3}[self.best.fits]
@@ -118,7 +118,7 @@ def try_remedies(
 ) -> tuple[tuple[JudgedChange, ...], tuple[str, ...]]:
     """Return the tried changes up to the first sufficient one, and notes about failures.
 
-    All other remedies start from the result of a required remedy, even if it needs more memory.
+    All other remedies start from the result of a required remedy, even one with a larger need.
     """
     case = bench.case
     tried = [bench.judged(Change("none", "as it is", case.model, case.options))]

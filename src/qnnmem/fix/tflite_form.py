@@ -16,7 +16,7 @@ from qnnmem.text import counted
 
 @dataclass(frozen=True, slots=True)
 class TfliteForm:
-    """ONNX model of a TFLite file, with its states (input-output pairs) and a note on its error."""
+    """ONNX form of a TFLite model, the states (input-output pairs), and a note on the accuracy."""
 
     model: ShapedModel
     states: tuple[tuple[str, str], ...]
@@ -29,7 +29,7 @@ def tflite_form(
     """Translate a TFLite model to ONNX; raise UsageError if an operator has no ONNX form.
 
     The translation is compared with exact integer arithmetic on random data; `note` states the
-    error.
+    largest difference.
     """
     from qnnmem.loader.tflite import read_with_graph
 

@@ -34,7 +34,7 @@ def load(
 ) -> Model:
     """Return the model in a file; the format is detected from its content, then from its name.
 
-    `dims` fixes named free dimensions and `shapes` fixes the shapes of whole inputs, in formats
+    `dims` fixes named open dimensions and `shapes` fixes the shapes of whole inputs, in formats
     that leave sizes open. `values` turns inputs of an ONNX model into constants, so that branches
     never taken are left out. A value is a number, several numbers, an array, or the path of a .npy
     or .raw file.
@@ -133,7 +133,7 @@ def load_cached(
     shapes: Mapping[str, tuple[int, ...]],
     values: Mapping[str, InputValue],
 ) -> Model:
-    """Return the model in a file, like `load`, from the cache if it is there."""
+    """Return the model in a file, like `load`, but from the cache if possible."""
 
     def read() -> tuple[Model, ...]:
         return (load(path, dims=dims, shapes=shapes, values=values),)

@@ -214,7 +214,7 @@ class _ReportReader:
         return flag
 
     def _stored(self, value: object, where: str) -> tuple[DType, tuple[int, ...]]:
-        """Return the type and shape of a constant's bytes in the binary, compressed or not."""
+        """Return the type and shape of a constant as the binary stores it, compressed or not."""
         stored = _entry(value, "data_size")
         if stored is None:
             return self._live(value, where)
@@ -316,12 +316,12 @@ def _layout_bytes(layout: object) -> int:
 
 
 def _entry(value: object, key: str) -> object:
-    """Return the entry of an object; None if there is none, or if the value is no object."""
+    """Return the entry of an object; None if it is missing, or if the value is not an object."""
     return value.get(key) if isinstance(value, Mapping) else None
 
 
 def _name_of(value: object, key: str) -> str:
-    """Return the name in an entry of an object; empty if there is none."""
+    """Return the name in an entry of an object; empty if the name is missing."""
     name = _entry(value, key)
     return _encodable(name) if isinstance(name, str) else ""
 

@@ -85,9 +85,9 @@ def check_budgets(options: CheckOptions, base: Path, call: VerbCall) -> BudgetRu
 
 
 def _tasks(config: BudgetConfig, base: Path) -> list[BudgetTask]:
-    """Return a task for each file of the project; files that a table names come first.
+    """Return a task for each file of the project; files with their own table come first.
 
-    The patterns of the whole project skip files that a table names.
+    The patterns of the whole project skip files with their own table.
     """
     tasks: list[BudgetTask] = []
     listed: set[Path] = set()

@@ -173,7 +173,7 @@ def _executed(
             later += library.seconds[1:]
     if not first:
         return
-    summary = f"{counted(len(first) + len(later), 'execution')} on {counted(len(first), 'load')}"
+    summary = f"{counted(len(first) + len(later), 'execution')} after {counted(len(first), 'load')}"
     summary += f", first inference after loading {median(first) * 1000:.1f} ms"
     summary += f", later inferences {median(later) * 1000:.1f} ms (median)" if later else ""
     console.log(LogLevel.INFO, f"Graph {quote(graph.name)}: {summary}")

@@ -67,7 +67,7 @@ def read_by(verb: str) -> Callable[[Path], bool]:
 
 
 def _is_pattern(word: str) -> bool:
-    """Return True if a name has a wildcard; most have none, so `glob` is not imported for that."""
+    """Return True if a name has a wildcard; `glob` is imported only for such names."""
     return not _WILDCARDS.isdisjoint(word)
 
 
@@ -121,7 +121,8 @@ def _in_folder(folder: str, is_wanted: Callable[[Path], bool], kind: str) -> Nam
         raise LoadError(folder, f"this folder contains no {kind}{beside}")
     notes = odd[:_NAMED]
     if len(odd) > _NAMED:
-        notes.append(f"{plain_or_quoted(folder, 200)}: skipped {len(odd) - _NAMED:,} more")
+        left = counted(len(odd) - _NAMED, "more file")
+        notes.append(f"{plain_or_quoted(folder, 200)}: skipped {left}")
     if others:
         where = plain_or_quoted(folder, 200)
         notes.append(f"{where}: skipped {counted(others, 'file')}; only {kind}s are read")

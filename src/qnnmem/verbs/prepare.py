@@ -103,7 +103,7 @@ def _named(files: tuple[str, ...], names: tuple[str, ...]) -> dict[str, Path]:
 def with_config(
     options: PrepareOptions, config: str | None, io: str | None, hw_ver: str | None
 ) -> tuple[PrepareOptions, tuple[str, ...]]:
-    """Return the options, completed from the config file where the user typed none, and notes."""
+    """Return the options and notes; the config file sets the options that the user did not type."""
     from dataclasses import replace
 
     settings = LpaiConfig() if config is None else read_lpai_config(Path(config))

@@ -73,7 +73,10 @@ def binary_tensors(data: bytes) -> Mapping[str, Iterable[TensorInfo]]:
 
 
 def watch_exit_code(report: WatchResult, *, is_run: bool) -> int:
-    """Return 2 if nothing called QNN, 1 for findings, 3 for unwatched calls, else the exit code."""
+    """Return 2 if nothing called QNN, 1 for findings, 3 for unwatched calls.
+
+    Otherwise, return the exit code of the program.
+    """
     # The exit code in a trace belongs to an earlier run.
     return 0 if report.passes and not is_run else report.verb_code
 

@@ -96,7 +96,7 @@ def run_binary(
 
 
 def _refuse_vendor(path: Path) -> None:
-    """Raise LoadError for a binary of the SDK's generator, which names its backend."""
+    """Raise LoadError for a binary of the SDK's generator; the error names the binary's backend."""
     if not is_kind(path, ("htp",)):
         return
     if describe_binary(path).backend_id != LPAI_BACKEND:
@@ -358,7 +358,9 @@ def _check_backend_flags(options: GeneratorOptions, *, is_htp: bool) -> None:
         if getattr(options, name):
             raise UsageError(f"{flag} is for {'LPAI' if is_htp else 'HTP'}")
     if not is_htp and options.input_output_tensor_mem_type != "raw":
-        raise UsageError("--input_output_tensor_mem_type memhandle is for HTP: LPAI stores no hint")
+        raise UsageError(
+            "--input_output_tensor_mem_type memhandle is for HTP: LPAI binaries store no Qmem hint"
+        )
 
 
 def _is_htp(backend: str) -> bool:

@@ -52,7 +52,7 @@ register_url_convertor("number", _NumberConvertor())
 
 
 class Workbench:
-    """The request handlers; few results are rendered at a time, so as not to delay others."""
+    """The request handlers; few results are rendered at a time, so that other requests go on."""
 
     def __init__(self, bench: Bench, access: Access) -> None:
         self.bench, self.access = bench, access

@@ -178,7 +178,7 @@ class Access:
 def address_of(request: Request) -> str:
     """Return the address of a client; for a local client, return its user.
 
-    So wrong tokens from another local user do not lock out the owner.
+    Therefore, wrong tokens from another local user do not lock out the owner.
     """
     if request.client is None:
         return ""

@@ -204,7 +204,7 @@ class JobQueue:
         return True
 
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Call `listener` from any thread when a job changes; return a function that stops it."""
+        """Call `listener` from any thread when a job changes; return a function that removes it."""
         with self._changed:
             self._listeners.add(listener)
 

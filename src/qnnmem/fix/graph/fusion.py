@@ -61,7 +61,7 @@ def inlined(case: FixCase, model: ShapedModel, kinds: Sequence[str]) -> ShapedMo
 
 
 def read_rewritten(case: FixCase, before: onnx.ModelProto, after: onnx.ModelProto) -> ShapedModel:
-    """Return the rewritten model with a type for every tensor and its nodes in the old order."""
+    """Return the rewritten model: every tensor has a type, and the nodes keep their order."""
     known = {node.domain for node in before.graph.node} | {""}
     if any(node.domain not in known for node in after.graph.node):
         raise ChildFailed("non-standard operators were inserted")
@@ -90,7 +90,7 @@ def keep_order(before: onnx.ModelProto, after: onnx.ModelProto) -> None:
 
 
 def _sorted(needs: Sequence[set[int]], ranks: Sequence[int]) -> list[int]:
-    """Return a topological order of positions, the lowest rank first."""
+    """Return positions in topological order; of several ready ones, the lowest rank comes first."""
     readers: dict[int, list[int]] = {}
     for index, sources in enumerate(needs):
         for source in sources:
@@ -173,7 +173,7 @@ class FusionRemedy:
                 yield judged if level == "exact" else allowed_to_round(case, judged)
 
     def replay(self, case: FixCase, base: Change, step: Step) -> Change:
-        """Return `base` with a recipe's fusion applied; raise UsageError if the model differs."""
+        """Return `base` with a recipe's fusion applied; raise UsageError for another model."""
         level = str(step["level"])
         check_node_count(step, len(base.model.scope.graph.node))
         if level not in LEVELS:
@@ -188,7 +188,7 @@ class FusionRemedy:
 
 
 def allowed_to_round(case: FixCase, judged: JudgedChange) -> JudgedChange:
-    """Return the change marked as lossy if only last bits differ and rounding is allowed."""
+    """Return the change; mark it as lossy if only last bits differ and rounding is allowed."""
     proof = judged.proof
     if proof is None or proof.identical or not proof.relative <= MOST_ROUNDING:
         return judged

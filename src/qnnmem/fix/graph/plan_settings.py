@@ -70,7 +70,7 @@ class PlanRemedy:
         return best
 
     def _changes(self, case: FixCase, base: Change) -> Iterator[Change]:
-        """Yield the change with each of the allowed settings."""
+        """Yield one change for each allowed combination of settings."""
         for words, settings in _SETTINGS:
             if "reorder" not in settings or "order" not in case.keep:
                 change = self._with_settings(case, base, words, settings)

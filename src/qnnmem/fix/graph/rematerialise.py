@@ -322,7 +322,10 @@ class _RecomputeSearch:
         return Recomputation(tuple(sorted(ops)), before)
 
     def _cost(self, name: str, hot: int, own: set[str], ops: set[int], depth: int = 0) -> float:
-        """Return the extra bytes that recomputing a tensor keeps live; add its ops to `ops`."""
+        """Return the extra bytes that recomputing a tensor keeps live.
+
+        The ops to run again are added to `ops`.
+        """
         maker = self._maker.get(name)
         if maker is None or depth >= _MOST_OPS or not self.is_cheap(maker):
             return math.inf
@@ -381,7 +384,7 @@ def _as_json(graph: SteppedGraph, recomputation: Recomputation) -> dict[str, Any
 
 
 def _read_recomputation(graph: SteppedGraph, values: Mapping[str, Any]) -> Recomputation:
-    """Read a recomputation from a recipe; raise UsageError if the model differs."""
+    """Read a recomputation from a recipe; raise UsageError if the recipe is for another model."""
     makers = {op.outputs[0]: index for index, op in enumerate(graph.model.ops) if op.outputs}
     names = [*map(str, values["ops"]), str(values["before"])]
     unknown = next((name for name in names if name not in makers), None)

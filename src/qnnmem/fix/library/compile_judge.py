@@ -103,7 +103,7 @@ class CompileJudge:
         )
 
     def _plain_weights(self, change: Change) -> int | None:
-        """Return the weight bytes of the undivided model; None if it is unknown."""
+        """Return the weight bytes of the undivided model; None if the model is unknown."""
         if change.of is None:
             return None
         trial = self.trials.trial(self.source(change.of), change.of.compile_options)
@@ -242,7 +242,7 @@ class HtpBench(CaseBench):
 
 
 def htp_bench(bench: FixBench) -> HtpBench:
-    """Return the HTP bench inside any wrappers; raise TypeError for another backend."""
+    """Return the HTP bench without the wrappers around it; raise TypeError for another backend."""
     inner = getattr(bench, "inner", bench)
     if not isinstance(inner, HtpBench):
         raise TypeError("this remedy is only for HTP")

@@ -90,7 +90,10 @@ def ordered(residents: list[Resident], budget: int) -> tuple[str, ...]:
 
 
 def in_turn(judge: CompileJudge, model: Resident) -> Rounds | None:
-    """Return two rounds: all other contexts, then the model and as many of them as fit; or None."""
+    """Return two load rounds: all other contexts, then the model with as many of them as fit.
+
+    Return None if the other contexts do not fit together, or if the model alone does not fit.
+    """
     budget, others = judge.domain_bytes, sorted(judge.others, key=lambda context: context.size)
     if not best_order([context.size for context in others], budget).fits:
         return None

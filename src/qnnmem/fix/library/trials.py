@@ -73,7 +73,7 @@ class LibraryTrial:
 
     @property
     def needs(self) -> dict[str, int]:
-        """Upper bound of the bytes of each pool that the library reported."""
+        """Upper bound of the needed bytes, for each pool that the library reported."""
         return {c.pool: c.need.high.value for c in self.measured if c.need is not None}
 
     @property
@@ -91,7 +91,7 @@ def trial_of(fit: Fit, bill: Bill) -> LibraryTrial:
 
 
 def unlimited_pools() -> dict[str, Sourced]:
-    """Return unreachable limits for pools without a SoC limit, so that trials measure them."""
+    """Return unreachable limits for pools without a SoC limit; trials then measure these pools."""
     of_soc = ("compile", "pd", "vtcm")
     unlimited = Sourced(MAX_COUNT, Origin.GIVEN, "no limit")
     return {pool: unlimited for pool in POOLS if pool not in of_soc}
@@ -240,7 +240,7 @@ class HtpParts:
 
 @dataclass(frozen=True, slots=True)
 class _NeedEstimate:
-    """Estimate of what a range of ops needs of a pool, scaled from the whole model's need.
+    """Estimate of the bytes of a pool that a range of ops needs, scaled from the whole model.
 
     Only an estimate far over the limit excludes a range; otherwise the library decides.
     """
@@ -356,7 +356,7 @@ class LibraryJudge:
 
 
 def _source(sequence: OpSequence, op_range: OpRange) -> HtpSource:
-    """Return the model of a range of ops; its bytes do not depend on the part number."""
+    """Return the model of a range of ops; the model has the same bytes for every part number."""
     return HtpSource(write_part(sequence, op_range, 1))
 
 

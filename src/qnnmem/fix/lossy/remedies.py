@@ -129,7 +129,7 @@ def needed_words(steps: Sequence[Step]) -> tuple[str, ...]:
 
 
 def judged_steps(bench: FixBench, change: Change) -> JudgedChange:
-    """Judge the change of a recipe; steps after its last lossy step must not change results."""
+    """Judge the change of a recipe; steps after the last lossy step must not change results."""
     lossy: Change | None = change
     while lossy is not None and lossy.remedy not in _NAMES:
         lossy = lossy.of

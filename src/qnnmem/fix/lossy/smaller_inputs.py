@@ -99,7 +99,7 @@ class BatchRemedy:
             yield judged
 
     def replay(self, case: FixCase, base: Change, step: Step) -> Change:
-        """Return `base` with a recipe's batch size; raise UsageError if it cannot be used."""
+        """Return `base` with a recipe's batch size; raise UsageError if the size cannot be used."""
         size, whole = recipe_count(step["size"]), batch_of(case)
         if not 0 < size < whole or whole % size:
             raise UsageError(
@@ -128,7 +128,7 @@ class BatchRemedy:
 
 
 def batch_of(case: FixCase) -> int:
-    """Return the batch size: the first axis of the first input, or 1 if it cannot be divided."""
+    """Return the batch size: the first axis of the first input; 1 if a batch cannot be divided."""
     shapes = list(input_shapes(case.model).values())
     options = case.options
     if not shapes or len(shapes[0]) < 2 or (isinstance(options, PoolOptions) and options.states):
@@ -177,7 +177,7 @@ class ResolutionRemedy:
             raise ChildFailed(f"the model does not accept images of another size: {refusal}")
 
     def replay(self, case: FixCase, base: Change, step: Step) -> Change:
-        """Return `base` with a recipe's image sizes; raise UsageError for other inputs."""
+        """Return `base` with a recipe's image sizes; raise UsageError if the inputs differ."""
         known = input_shapes(case.model)
         shapes = step["shapes"].items()
         sizes = {str(name): tuple(map(recipe_count, shape)) for name, shape in shapes}

@@ -58,7 +58,7 @@ def write_chain(cut: Partition, folder: Path, *, force: bool = False) -> Chain:
 
 
 def describe_chain(cut: Partition, models: Sequence[bytes]) -> Chain:
-    """Return the manifest of a partition with these models of its parts."""
+    """Return the manifest of a partition; `models` are the models of the parts in order."""
     sequence = cut.sequence
     alive = lives(sequence, cut.parts)
     parts = tuple(_part(cut, alive, index, model) for index, model in enumerate(models))

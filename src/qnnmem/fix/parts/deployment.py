@@ -82,7 +82,7 @@ class Deployment:
         return self.pools[TOTAL]
 
     def worst(self, pool: str = TOTAL) -> int:
-        """Return the number of the part, from 0, at which a pool is fullest."""
+        """Return the number of the part that fills a pool the most, counted from 0."""
         return max(range(len(self.steps)), key=lambda part: (self.steps[part][pool], -part))
 
     @property

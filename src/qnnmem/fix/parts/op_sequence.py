@@ -126,7 +126,7 @@ class OpSequence:
         )
 
     def range_bytes(self, first: int, most: int) -> tuple[list[int], list[int]]:
-        """Return the bytes of constants, and of IO, of each range of ops from `first`, by its end.
+        """Return constant bytes and IO bytes of ranges that start at `first`, listed by range end.
 
         Counting stops at the first range whose constants exceed `most`. All longer ranges get the
         last counted values.
@@ -308,7 +308,7 @@ def write_part(sequence: OpSequence, op_range: OpRange, number: int) -> bytes:
 
 
 def _needed(sequence: OpSequence, op_range: OpRange) -> tuple[list[int], set[str]]:
-    """Return the positions of the nodes of a range, and the names of stored tensors they read.
+    """Return the positions of a range's nodes, and the names of the stored tensors they read.
 
     Nodes are in the order of their ops, which can differ from the file's order.
     """

@@ -19,7 +19,7 @@ A judge might have to run a compiler, so the search asks it as rarely as possibl
 If a range does not fit, larger ranges around it are presumed not to fit either. This can be wrong:
 a cut with many crossing bytes can make a range need more than a larger range. If the presumption
 leaves no solution, the search continues without it. A judge can also have a rule that excludes
-ranges without a trial (`rows`). The judge was asked about every part of an answer.
+ranges without a trial (`rows`). The judge itself has confirmed every part of a result.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class Cuts:
 
 @dataclass(frozen=True, slots=True)
 class Stuck:
-    """Result without valid cuts: parts can cover ops before `first`, but none ends at `last`."""
+    """Result without valid cuts: parts that fit reach `first`, but not the next cut, `last`."""
 
     first: int
     last: int
@@ -109,9 +109,10 @@ def least_cuts(
 
 
 def narrow_places(crossing: Sequence[int], work: Sequence[int], most: int) -> tuple[int, ...]:
-    """Return the cut with the fewest crossing bytes in each of `most` ranges of equal work.
+    """Divide a sequence into `most` ranges of equal work; return the cheapest cut in each range.
 
-    `work[at]` is the work of op `at`. Use this if every trial is expensive.
+    The cheapest cut has the fewest crossing bytes. `work[at]` is the work of op `at`. Use this if
+    every trial is expensive.
     """
     total = sum(work) or 1
     best: dict[int, int] = {}

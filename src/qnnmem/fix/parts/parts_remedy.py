@@ -92,7 +92,7 @@ def cut(base: Change, parts: Partition, words: str, rounds: Rounds) -> Change:
 
 
 def replay_cut(base: Change, step: Step, rounds: Rounds) -> Change:
-    """Cut a model as in a recipe; raise UsageError if the model differs."""
+    """Cut a model as in a recipe; raise UsageError if the recipe is for another model."""
     sequence = sequence_of(base.model)
     cuts = [*step["cuts"]]
     if len(sequence) != step["ops"]:
@@ -202,7 +202,7 @@ def _beside_others(bench: HtpBench, judge: LibraryJudge) -> LibraryJudge:
 
 
 def _residences(bench: HtpBench, htp_parts: HtpParts) -> Iterator[tuple[str, Rounds]]:
-    """Yield a description and the load rounds: all parts together if they fit, then in turn."""
+    """Yield descriptions with load rounds: all parts together if they fit, then parts in turn."""
     count = counted(len(htp_parts.binaries), "part")
     parts, others = htp_parts.residency.contexts, bench.library.others
     names, beside = tuple(part.file for part in parts), tuple(other.name for other in others)

@@ -363,7 +363,7 @@ class _Gap:
             self.noise += float(numpy.square(exact[finite] - rough[finite]).sum())
 
     def of(self, name: str) -> OutputGap:
-        """Return the accumulated gap under the output's name."""
+        """Return the accumulated difference of the output with this name."""
         known = math.isfinite(self.largest) and self.signal > 0 and self.noise > 0
         decibels = 10 * math.log10(self.signal / self.noise) if known else None
         return OutputGap(name, self.largest, self.relative, decibels)

@@ -4,9 +4,9 @@ onnxruntime runs the models without optimisation on one thread, in a child proce
 Models must contain their own data. A model cut into parts runs part by part; a part finds its
 inputs by name among the outputs of earlier parts.
 
-A lossy change is measured: the difference of each output, and its signal-to-noise ratio. Its inputs
-and outputs can be integers, smaller batches or other sizes. Outputs with another shape cannot be
-measured.
+A lossy change is measured: the difference of each output, and its signal-to-noise ratio. The
+inputs and outputs of a lossy change can be integers, smaller batches or other sizes. Outputs with
+another shape cannot be measured.
 
 `validate` also executes the LPAI program, every tensor at its planned address, under the sanitizer.
 """
@@ -195,9 +195,9 @@ def _prepared(change: Change, folder: Path) -> tuple[Path | None, str]:
     if not isinstance(options, PoolOptions) or change.parts is not None:
         return None, "a model cut into parts is not a single LPAI program"
     if any(step["remedy"] in _OTHER_BORDER for step in change.steps):
-        return None, "the result and the original model have different inputs"
+        return None, "the changed model and the original model have different inputs"
     if options.states:
-        return None, "the result would carry its state from sample to sample"
+        return None, "the changed model would carry its state from sample to sample"
     from qnnmem.lpai.preparation import prepare
     from qnnmem.lpai.prepare_options import PrepareOptions
 
@@ -212,5 +212,5 @@ def _prepared(change: Change, folder: Path) -> tuple[Path | None, str]:
     try:
         prepare({"model": path}, prepare_options).write(binary)
     except QnnMemError as exc:
-        return None, f"the result cannot be prepared: {join_words(exc.what)}"
+        return None, f"the changed model cannot be prepared: {join_words(exc.what)}"
     return binary, ""

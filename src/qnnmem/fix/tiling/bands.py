@@ -133,7 +133,7 @@ class Bander:
     def _band(
         self, region: TileRegion, results: set[str], need: dict[str, Rows]
     ) -> tuple[tuple[int, BandStep], ...] | str:
-        """Return a band's steps; `need` has the rows of its outputs; add those of its inputs."""
+        """Return a band's steps for the output rows in `need`; add the input rows to `need`."""
         steps: list[tuple[int, BandStep]] = []
         for index in reversed(region.nodes):
             rows = None

@@ -465,7 +465,7 @@ def _concat_or_split(facts: NodeFacts, need: Rows) -> BandStep | str:
 
 
 def _slice(facts: NodeFacts, need: Rows) -> BandStep | str:
-    """Return the step of a Slice that leaves the cut axis whole."""
+    """Return the band step of a Slice that does not slice the cut axis."""
     rank = len(facts.result)
     if any(facts.has(slot) and facts.numbers(slot) is None for slot in range(1, 5)):
         return "Slice with computed positions"

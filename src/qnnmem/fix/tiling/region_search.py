@@ -66,7 +66,7 @@ class RememberedCovers:
     options: PoolOptions
 
     def find(self, limit: int, banned: Collection[TileRegion]) -> KeptCover | None:
-        """Return the cached cover; None if there was no search, or its file is invalid."""
+        """Return the cached cover; None if no search was cached, or the cached file is invalid."""
         return from_builtins(KeptCover, self.bench.remembered(self._question(limit, banned)))
 
     def keep(
@@ -202,7 +202,7 @@ class RegionSearch:
         return None
 
     def _places(self, start: int, hot: int, limit: int) -> list[tuple[int, int]]:
-        """Return candidate regions around a node as first node and end, shortest first."""
+        """Return candidate regions around a node as pairs (first node, end), the shortest first."""
         before = self.costs.before_node
         regions: set[tuple[int, int]] = set()
         for axis in AXES:

@@ -274,7 +274,11 @@ def _in_other_order(change: Change, model: Any) -> Change:
 
 
 def _cover(search: RegionSearch, limit: int | None, *, is_last: bool) -> TileCover | None:
-    """Return a cover within the limit; in the last attempt, the best cover if there is none."""
+    """Return the cheapest cover within the limit; without a limit, the cover with the lowest peak.
+
+    If no cover is within the limit, the last attempt returns the cover with the lowest peak, and
+    earlier attempts return None.
+    """
     if limit is None:
         return search.fewest()
     cover = search.cheapest(limit)
@@ -284,7 +288,7 @@ def _cover(search: RegionSearch, limit: int | None, *, is_last: bool) -> TileCov
 def _differing(
     bench: FixBench, base: Change, search: RegionSearch, cover: TileCover
 ) -> set[TileRegion]:
-    """Return the regions that change results when used alone; if there are none, all."""
+    """Return the regions that change results when used alone; all regions if none of them does."""
     differing = set()
     for banded in cover.regions:
         try:

@@ -77,7 +77,7 @@ def _asked(
 
 
 def named_graph(path: Path, graphs: Sequence[ComposedGraph], name: str) -> ComposedGraph:
-    """Return the graph with this name; raise LoadError, with a list of graphs, if there is none."""
+    """Return the graph with this name; raise LoadError with the known names if no graph has it."""
     for graph in graphs:
         if graph.name == name:
             return graph

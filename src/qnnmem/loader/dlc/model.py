@@ -114,7 +114,7 @@ def _check_view(path: Path, op: Op, tensors: Mapping[str, Tensor]) -> None:
 
 
 def _shown(op: ComposedOp) -> str:
-    """Return the operator's name, with source node names if the converter renamed them."""
+    """Return the operator's name, followed by the names of its source nodes if they differ."""
     others = [name for name in op.origins if name != op.name]
     return f"{op.name} (from {', '.join(others)})" if others else op.name
 

@@ -224,12 +224,12 @@ def origins(mappings: Any, count: int) -> dict[str, dict[str, list[str]]]:
 
 def _count(number: int) -> int:
     if number > MOST_TENSORS:
-        raise TooMuch(f"an operator has {number:,} tensors or parameters")
+        raise TooMuch(f"an operator has {number:,} tensors or parameters, over the limit")
     return number
 
 
 def _scalar(scalar: Any) -> int | float | bool:
-    """Return the value of a scalar's union, according to its type."""
+    """Return the value of a scalar parameter, read from a union according to the scalar's type."""
     kind, raw = scalar.data_type, int(scalar.value).to_bytes(8, "little")
     if kind == DataType.BOOL_8:
         return raw[0] != 0
@@ -238,7 +238,7 @@ def _scalar(scalar: Any) -> int | float | bool:
     if kind == DataType.FLOAT_64:
         return float(ctypes.c_double.from_buffer_copy(raw).value)
     if kind == DataType.STRING:
-        raise TooMuch("a parameter must be text")
+        raise TooMuch("an operator has a text parameter, which is not supported")
     width = int(f"{kind & 0xFF:x}") // 8
     return int.from_bytes(raw[:width], "little", signed=kind < DataType.UINT_8)
 
@@ -273,7 +273,7 @@ def _quantization(quant: Any) -> Quantization | None:
 
 def _scales(count: int) -> int:
     if count > MOST_SCALES:
-        raise TooMuch(f"a tensor has {count:,} scales")
+        raise TooMuch(f"a tensor has {count:,} scales, over the limit")
     return count
 
 

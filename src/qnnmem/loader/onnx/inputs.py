@@ -1,4 +1,4 @@
-"""Inputs of an ONNX model: free dimensions, fixed sizes and values, indices into tables."""
+"""Inputs of an ONNX model: open dimensions, fixed sizes and values, indices into tables."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def constant_input(item: onnx.ValueInfoProto, value: InputValue) -> onnx.TensorP
 
 
 def _sizes(item: onnx.ValueInfoProto) -> list[int | None] | None:
-    """Return the sizes of an input, with None for a free size; None if the shape is unknown."""
+    """Return the sizes of an input, with None for an open size; None if the shape is unknown."""
     tensor = item.type.tensor_type
     if not tensor.HasField("shape"):
         return None
@@ -127,7 +127,7 @@ def _array(name: str, value: InputValue, dtype: numpy.dtype[Any]) -> NDArray[Any
 def _shaped(
     name: str, array: NDArray[Any], sizes: list[int | None] | None, *, keeps_shape: bool
 ) -> NDArray[Any]:
-    """Return the elements in a shape that the input accepts; raise UsageError if there is none."""
+    """Return the elements in a shape that the input accepts; raise UsageError if they fit none."""
     import numpy
 
     if sizes is None:
@@ -152,7 +152,7 @@ def _shaped(
 
 
 def _filled(sizes: Sequence[int | None], count: int) -> list[int] | None:
-    """Return the sizes with the free size filled in for `count` elements; None if impossible."""
+    """Return the sizes with the open size filled in for `count` elements; None if impossible."""
     known = math.prod(size for size in sizes if size is not None)
     free = sum(size is None for size in sizes)
     if free > 1 or (free == 0 and known != count) or (free and (not known or count % known)):
@@ -161,7 +161,7 @@ def _filled(sizes: Sequence[int | None], count: int) -> list[int] | None:
 
 
 def _converted(name: str, array: NDArray[Any], dtype: numpy.dtype[Any]) -> NDArray[Any]:
-    """Return the numbers in the input's type; raise UsageError if they do not fit into it."""
+    """Return the numbers in the input's type; raise UsageError if the type cannot hold them."""
     import numpy
 
     is_bool = dtype.kind == "b"
@@ -197,7 +197,7 @@ class FixedInputs(NamedTuple):
 def fix_inputs(path: Path, graph: OnnxGraph, fixed: Fixed) -> FixedInputs:
     """Return the inputs with every size fixed.
 
-    Raise an error that names the free dimensions if sizes are missing.
+    Raise an error that names the open dimensions if sizes are missing.
     """
     _check_settings(graph, fixed)
     sized = _sized(path, graph.input, fixed)
@@ -332,7 +332,7 @@ def _set_shape(item: onnx.ValueInfoProto, shape: tuple[int, ...]) -> None:
 
 
 def free_axes(item: onnx.ValueInfoProto) -> list[int]:
-    """Return the axes of free dimensions; [-1] for an unknown shape."""
+    """Return the axes of open dimensions; [-1] for an unknown shape."""
     if not item.type.tensor_type.HasField("shape"):
         return [-1]
     return [

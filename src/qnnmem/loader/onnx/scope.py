@@ -63,7 +63,7 @@ SHAPING = {
 
 @dataclass(frozen=True, slots=True)
 class Flow:
-    """Constants, and for each tensor of data-dependent shape the node that causes it.
+    """Constants, and for each data-dependent shape the node that makes the shape depend on data.
 
     Results of control flow are `pending` until its bodies are examined: facts about them can
     change. Only `analyse` fills the collections.

@@ -155,7 +155,7 @@ def check_data(path: Path, model: onnx.ModelProto) -> None:
     """Check every stored tensor of a decoded model, and remove fields that do not apply to it.
 
     Raise LoadError unless the data of a tensor agrees with its shape, and is in the model's file or
-    below its folder.
+    below the model's folder.
     """
     _refuse_sparse(path, model)
     for tensor in tensors(model):

@@ -177,7 +177,7 @@ def _parse(kind: Callable[[], M], blob: bytes) -> M:
     try:
         message.ParseFromString(blob)
     except DecodeError as exc:
-        raise ChildFailed("it sent an unreadable reply") from exc
+        raise ChildFailed("the child process sent an unreadable reply") from exc
     return cast("M", message)
 
 
@@ -215,7 +215,7 @@ class Trials:
 def infer_types(
     trials: Trials, graph: AnyGraph, known: Mapping[str, OnnxType]
 ) -> dict[str, OnnxType]:
-    """Infer types in the graph without its control-flow ops; return all, including `known`."""
+    """Infer types in the graph without its control-flow ops; return all types, also `known`."""
     light = light_graph(graph, known)
     try:
         infos = trials.child.infer(trials.model(light))
@@ -313,7 +313,7 @@ def _ints(tensor: onnx.TensorProto) -> tuple[int, ...]:
 
 
 def trial_inputs(items: Iterable[onnx.ValueInfoProto]) -> list[TrialInput]:
-    """Return inputs to fill with random data; raise ChildFailed if there is none for their type."""
+    """Return inputs to fill with random data; raise ChildFailed for an unsupported type."""
     inputs = []
     for item in items:
         kind = type_of(item)

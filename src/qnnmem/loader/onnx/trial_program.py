@@ -108,7 +108,7 @@ class NodeOrder(WireMessage, frozen=True):
 
 
 class Open(WireMessage, frozen=True):
-    """A request to open the model for `AttemptRun`; its inputs may have free sizes."""
+    """A request to open the model for `AttemptRun`; its inputs may have open sizes."""
 
     doing: ClassVar[str] = "opening the model"
     folder: Path

@@ -178,12 +178,12 @@ _WAYS_OUT = {
 
 
 def is_foreign(node: onnx.NodeProto) -> bool:
-    """Return whether the output shapes of an operator's domain are unknown."""
+    """Return whether a node is from a domain whose operators have unknown output shapes."""
     return node.domain not in _KNOWN and not node.domain.startswith("com.microsoft.")
 
 
 def first_foreign(nodes: Iterable[onnx.NodeProto]) -> onnx.NodeProto | None:
-    """Return the first foreign operator (see `is_foreign`); None if there is none."""
+    """Return the first foreign node (see `is_foreign`), or None."""
     return next((node for node in nodes if is_foreign(node)), None)
 
 

@@ -34,7 +34,7 @@ def read(
     shapes: Mapping[str, Sequence[int]],
     dims: Mapping[str, int] | None = None,
 ) -> Model:
-    """Return the main graph of a TFLite file; `shapes` sets the free sizes of inputs."""
+    """Return the main graph of a TFLite file; `shapes` sets the open sizes of inputs."""
     return _read(path, decode_file(path), shapes, dims)[1]
 
 

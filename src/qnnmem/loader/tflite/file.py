@@ -35,7 +35,7 @@ class TfliteFile:
     path: Path
     graphs: tuple[RawGraph, ...]
     given: Mapping[int, Shape]  # shapes of main inputs that differ from the stored ones
-    open_inputs: tuple[RawTensor, ...]  # of the main graph, with free dimensions
+    open_inputs: tuple[RawTensor, ...]  # of the main graph, with open dimensions
     states: dict[str, Tensor] = field(default_factory=dict)
     variables: dict[str, str] = field(default_factory=dict)  # resource variable -> state name
     constants: dict[str, Tensor] = field(default_factory=dict)  # of all graphs
@@ -177,12 +177,12 @@ def _placeholders(file: TfliteFile) -> Words:
 
 
 def shape_pattern(tensor: RawTensor) -> str:
-    """Return a shape setting for an input, with `N` for every free size."""
+    """Return a shape setting for an input, with `N` for every open size."""
     sizes = ("N" if size == -1 else str(size) for size in tensor.signature)
     return f"{tensor.name}={'x'.join(sizes)}"
 
 
 def _has_placeholder(tensor: RawTensor) -> bool:
-    """Return whether a free size other than the batch is stored as a placeholder."""
+    """Return whether an open size other than the batch is stored as a placeholder."""
     sizes = tuple(zip(tensor.shape, tensor.signature, strict=False))
     return any(size <= 1 and wanted == -1 for size, wanted in sizes[len(sizes) > 1 :])

@@ -68,9 +68,9 @@ def rescale(
 ) -> str:
     """Add nodes that multiply integers by a real factor; return the name of the 64-bit result.
 
-    Several factors apply per channel; `along` is their shape. By default, the product is rounded
-    twice. If `once` is not 0, the factor is cut to `once` bits, and the product is rounded only
-    once, with halves rounded up.
+    If there are several factors, each applies to one channel, and `along` is the shape in which
+    the factors are broadcast. By default, the product is rounded twice. If `once` is not 0,
+    the factor is cut to `once` bits, and the product is rounded only once, with halves rounded up.
     """
     import numpy
 

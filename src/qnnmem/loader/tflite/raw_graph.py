@@ -34,7 +34,7 @@ class RawTensor:
     name: str
     type: int
     shape: tuple[int, ...]
-    signature: tuple[int, ...]  # like `shape` with -1 for free sizes; often absent
+    signature: tuple[int, ...]  # like `shape` with -1 for open sizes; often absent
     stored: int  # bytes of its buffer in the file; 0 for none
     buffer: int  # index of that buffer; tensors of equal content share it
     data: bytes | memoryview  # stored bytes: all, or only those that may be sizes of other tensors

@@ -93,7 +93,7 @@ class Unknown(Exception):
 
 
 def written(shape: Sequence[int]) -> str:
-    """Return a shape as text, with `?` for a free size."""
+    """Return a shape as text, with `?` for an open size."""
     return by_sizes(("?" if size == -1 else size for size in shape), "a scalar")
 
 
@@ -132,7 +132,7 @@ def _target(call: Call) -> list[int]:
         return call.value(1)
     if "NewShape" in call.op.options:
         return list(call.option("NewShape"))
-    # The signature has the fixed sizes; more than one free size would be a guess.
+    # The signature has the fixed sizes; more than one open size would be a guess.
     return list(call.outputs[0].signature or call.outputs[0].shape)
 
 

@@ -200,7 +200,7 @@ class TfliteStep(NodeWriter):
         """Return the elements of an input; raise NotTranslated if it is not a constant."""
         value = self.value(position)
         if value is None:
-            raise self.refuse(f"has an input {position} that must be constant but is not")
+            raise self.refuse(f"needs a constant as input {position}")
         return value
 
     def numbers(self, position: int) -> list[int]:

@@ -273,7 +273,7 @@ def _steps(step: Step) -> str:
 def _joined(step: Step, positions: Sequence[int], size: int, zeros: int = 0) -> str:
     """Return the name of the concatenated tensors of all gates, with an axis for the direction.
 
-    An omitted tensor counts as zeros; `zeros` more tensors of zeros follow.
+    An omitted tensor counts as zeros. `zeros` is the number of zero tensors to append.
     """
     gates = [step.read(position) if step.has(position) else "" for position in positions]
     gates += [""] * zeros

@@ -218,7 +218,7 @@ def _notes(model: ShapedModel) -> Iterator[str]:
 
 
 def _contradicts(declared: Sequence[int], sizes: Sequence[int], *, rank_only: bool) -> bool:
-    """Return whether a declared shape, with 0 for free sizes, differs from the inferred one."""
+    """Return whether a declared shape, with 0 for open sizes, differs from the inferred one."""
     if len(declared) != len(sizes):
         return True
     pairs = zip(declared, sizes, strict=True)
@@ -420,7 +420,7 @@ def inputs_it_holds_for(
     for name, text in valued.items():
         node = _decided(graph.node, {name})
         if node is not None:  # a value used only in arithmetic changes no size
-            yield f"valid only for {quote(name)} = {text}: {_named(node)} depends on it"
+            yield f"valid only for {quote(name)} = {text}, on which {_named(node)} depends"
     makers: dict[str, onnx.NodeProto] = {}
     measured: list[str] = []
     for inner in scope.with_bodies():

@@ -2,7 +2,7 @@
 
 calls of the model's own functions   ->  nodes of the functions
 initializers among the inputs        ->  initializers only; unread ones are dropped
-free dimensions of inputs            ->  sizes given by the caller
+open dimensions of inputs            ->  sizes given by the caller
 inputs with a value from the caller  ->  constants
 shapes declared inside the graph     ->  dropped: they can be wrong, and later passes infer them
 defaults that inference gets wrong   ->  written out as attributes
@@ -48,13 +48,13 @@ _CONTENT = (
 
 @dataclass(frozen=True, slots=True)
 class OpenModel:
-    """A model whose nodes are ops, not calls of functions; its inputs may have free sizes."""
+    """A model whose nodes are ops, not calls of functions; its inputs may have open sizes."""
 
     path: Path
     head: onnx.ModelProto  # IR version, operator sets, metadata; only the name of the graph
     graph: OnnxGraph
     declared: Mapping[str, OnnxType]  # types that the file declares for outputs of custom ops
-    outputs: Mapping[str, tuple[int, ...]]  # sizes declared for outputs, 0 for free sizes
+    outputs: Mapping[str, tuple[int, ...]]  # sizes declared for outputs, 0 for open sizes
 
     def proto(self, graph: OnnxGraph | None = None) -> onnx.ModelProto:
         """Return a new ModelProto with this model's graph, or with `graph` if given."""

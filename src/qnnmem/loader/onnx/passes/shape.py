@@ -407,7 +407,7 @@ def _keeps_condition(trials: Trials, scope: Scope) -> bool:
 def _is_steady(
     node: onnx.NodeProto, scope: Scope, constants: Mapping[str, onnx.TensorProto]
 ) -> bool:
-    """Return whether only constants, such as a counter and a limit, set a Loop's iterations."""
+    """Return whether a Loop's number of iterations depends only on constants, such as a limit."""
     graph = scope.graph
     if any(name and name not in constants for name in node.input[:2]):
         return False

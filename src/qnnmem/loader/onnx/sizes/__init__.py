@@ -1,1 +1,1 @@
-"""Finds sizes with which a model runs, by trying its free dimensions within limits."""
+"""Finds sizes with which a model runs, by trying its open dimensions within limits."""

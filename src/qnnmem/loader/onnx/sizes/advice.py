@@ -101,7 +101,7 @@ class _Advisor:
         return fixed_with(self._open_inputs, self._given, choice)
 
     def _complete(self, error: FreeDimensions) -> FreeDimensions:
-        """Return the error with suggested sizes for every free dimension."""
+        """Return the error with suggested sizes for every open dimension."""
         sizes = tuple((s, s.candidates[0]) for s in self._open_sizes() if self._size(s) is None)
         numbers = tuple((switch, switch.candidates[0]) for switch in self._switches)
         attempts = Attempts(self._model, self._child)
@@ -170,7 +170,7 @@ class _Advisor:
         )
 
     def _open_sizes(self) -> list[OpenSize]:
-        """Return the free sizes, except those of inputs that became constants."""
+        """Return the open sizes, except those of inputs that became constants."""
         return [
             size.at_rate(self._rate(size.rate)) if size.rate else size
             for size in self._open_inputs.sizes
@@ -185,7 +185,7 @@ class _Advisor:
         return next(s.candidates[0] for s in self._open_inputs.switches if s.input == name)
 
     def _size(self, size: OpenSize) -> int | None:
-        """Return the caller's size for an open size; None if there is none."""
+        """Return the caller's size for an open size; None if the caller gives none."""
         if size.dim in self._given.dims:
             return self._given.dims[size.dim]
         for item in self._open_inputs.inputs:

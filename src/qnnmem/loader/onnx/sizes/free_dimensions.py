@@ -1,4 +1,4 @@
-"""The free dimensions of a model, and sizes and values to try for them."""
+"""The open dimensions of a model, and sizes and values to try for them."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _NAMED = {
 
 @dataclass(frozen=True, slots=True)
 class OpenSize:
-    """A free size: a named dimension, or one axis of an input."""
+    """An open size: a named dimension, or one axis of an input."""
 
     dim: str  # empty if the axis has no name
     input: str
@@ -106,7 +106,7 @@ def find_open_inputs(graph: OnnxGraph) -> OpenInputs:
 
 
 def _with_rate(size: OpenSize, rate: str) -> OpenSize:
-    """Return a copy whose size scales with the sample rate if it is a length in samples."""
+    """Return a copy; a size that is a length in samples scales with the sample rate."""
     windows = {_LENGTHS: _WINDOWS, _SAMPLES: _SAMPLES}.get(size.candidates)
     return size if windows is None else replace(size, candidates=windows, rate=rate)
 
@@ -114,7 +114,7 @@ def _with_rate(size: OpenSize, rate: str) -> OpenSize:
 def _candidates(
     item: onnx.ValueInfoProto, axis: int, hints: Mapping[tuple[str, int], int]
 ) -> tuple[int, ...]:
-    """Return the sizes to try for a free axis of an input, the best first."""
+    """Return the sizes to try for an open axis of an input, the best first."""
     dims = dims_of(item)
     rank, name = len(dims), dims[axis].dim_param.lower()
     hint = hints.get((item.name, axis))

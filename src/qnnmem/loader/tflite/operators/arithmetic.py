@@ -349,7 +349,7 @@ def _reduce(kind: str, step: TfliteStep) -> None:
 
 
 def _sum_or_mean(step: TfliteStep) -> None:
-    """Add the nodes of SUM or MEAN; the factor that scales a MEAN includes its division."""
+    """Add the nodes of SUM or MEAN; the scale factor of MEAN includes the division by the count."""
     name = "ReduceMean" if step.op.type == "MEAN" else "ReduceSum"
     if not step.is_integer:
         _reduce(name, step)
