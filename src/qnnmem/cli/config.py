@@ -101,7 +101,7 @@ def lint(files: tuple[str, ...], options: LintOptions, output: Output) -> int:
 
 
 def _is_config(path: Path) -> bool:
-    """Return True if a file looks like a config file of the QNN tools, even if its JSON is bad."""
+    """Return True if a file looks like a config file of the QNN tools, even with invalid JSON."""
     from qnnmem.bounded_file import read_head
     from qnnmem.lpai.config.json_positions import MAX_FILE
     from qnnmem.lpai.config.schema import looks_like_config

@@ -139,7 +139,7 @@ Repeat = Callable[[FixCase], Change]
 
 @dataclass(frozen=True)
 class HtpFixResult(FixResult):
-    """Result with the context binaries of the best change, if it fits."""
+    """Result of a fix, with the context binaries of the best change if this change fits."""
 
     soc: Soc | None = None
     binaries: tuple[Path, ...] = ()  # binary files in the caller's folder, one for each part

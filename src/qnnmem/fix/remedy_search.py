@@ -83,7 +83,7 @@ def best_of(tried: Sequence[JudgedChange]) -> JudgedChange:
 
 
 def with_levels(bench: CaseBench, tried: Sequence[JudgedChange]) -> tuple[JudgedChange, ...]:
-    """Return the changes, the best of them also compared at every optimisation level."""
+    """Return the changes, with the best change also compared at every optimisation level."""
     best = best_of(tried)
     return tuple(bench.with_levels(judged) if judged is best else judged for judged in tried)
 

@@ -201,7 +201,7 @@ def wrong_kind(path: Path | str, kind: KindOfFile, why: str) -> LoadError:
 
 
 def is_library(path: Path, *, trust: bool) -> bool:
-    """Return whether a file is native code; raise LoadError if it is and `trust` is False.
+    """Return whether a file is native code; raise LoadError for native code without `trust`.
 
     Reading the graphs of such a file executes its code.
     """

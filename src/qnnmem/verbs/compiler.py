@@ -36,7 +36,7 @@ def _may_hold_context(path: Path) -> bool:
 def need_compiler(
     path: Path, socs: Sequence[Soc], options: CompileOptions, call: VerbCall, settings: str = ""
 ) -> Library:
-    """Return the library to compile with; raise NoCompiler with notes if there is none.
+    """Return the library to compile with; raise NoCompiler with notes if no library is found.
 
     The notes list the numbers that are known without a compile, and where to get a compiler. `at`
     names the settings that the numbers are for, if there are several.

@@ -359,7 +359,7 @@ def htp_compile(options: FixOptions, sizes: Mapping[str, Any]) -> CompileOptions
 
 
 class HtpWork(NamedTuple):
-    """Working folder of a fix for HTP, its cache, and its listeners."""
+    """Working folder, cache and listeners of a fix for HTP."""
 
     folder: Path
     memory: ResultCache | None

@@ -221,7 +221,7 @@ def _feeds(
 
 
 def _listed(graph: HtpGraph, name: str, options: NetRunOptions, console: Console) -> Sequence[Feed]:
-    """Return a function for each line of an input list; it reads the inputs of that line."""
+    """Return one function for each line of an input list, to read the inputs of this line."""
     native = options.use_native_input_files or options.input_data_type == "native"
     inputs = InputList.read(Path(name))
     console.say("Processing inference input(s):")

@@ -246,7 +246,7 @@ def _place(
     deployed: tuple[Path | None, Path | None],
     force: bool,
 ) -> None:
-    """Move the binary and the files to deploy with it into place, all or none."""
+    """Move the binary and the other files for deployment into place, all or none."""
     new, (epcontext, pte) = {target: scratch / target.name}, deployed
     if pte is not None:
         new[pte] = scratch / pte.name

@@ -61,7 +61,7 @@ class Uploads:
             self._history.remove_file(name)
 
     def begin(self, declared: int | None = None) -> Incoming:
-        """Start an upload; other files are only removed to make room once it is finished."""
+        """Start an upload; to make room, old files are removed only once the upload is finished."""
         if declared is not None:
             _check_size(declared)
         with self._lock:

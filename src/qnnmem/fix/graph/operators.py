@@ -62,7 +62,7 @@ class _EinsumWriter:
         self._base, self._elem = "", 0
 
     def write(self, node: onnx.NodeProto) -> bool:
-        """Replace an Einsum node; return False if it is not supported."""
+        """Replace an Einsum node; return False if the Einsum is not supported."""
         parts = _parts(node)
         if parts is None or self.graph.opset < _AXES_AS_INPUT:
             return False

@@ -141,7 +141,7 @@ def deployments(
 
 
 def chosen(options: Sequence[Deployment], limits: Mapping[str, int]) -> Deployment:
-    """Return the first arrangement within all limits, else the one with the least total excess."""
+    """Return the first arrangement within all limits, else that with the least total excess."""
     return min(options, key=lambda option: sum(option.over(limits).values()))
 
 

@@ -57,7 +57,7 @@ class BandedRegion:
 
     @property
     def extra_macs(self) -> int:
-        """Additional multiply-adds: for rows computed twice, minus those for rows no band needs."""
+        """Additional multiply-adds of rows computed twice, less those of unneeded rows."""
         return self.band_macs - self.macs
 
 

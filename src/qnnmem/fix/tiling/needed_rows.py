@@ -159,7 +159,7 @@ def _window(facts: NodeFacts) -> _Window | str:
 
 
 def _padded(window: _Window, facts: NodeFacts) -> _Window | str:
-    """Return the window with `auto_pad` resolved to numbers, or a reason why it is unsupported."""
+    """Return the window with `auto_pad` as numbers, or a reason why the node is unsupported."""
     how = facts.text("auto_pad", "NOTSET")
     before, after = facts.shape(0)[2:], facts.result[2:]
     pads = []
@@ -182,7 +182,7 @@ def _padded(window: _Window, facts: NodeFacts) -> _Window | str:
 
 
 def _slide(facts: NodeFacts, need: Rows) -> BandStep | str:
-    """Return the step of a convolution or pooling, or a reason why it is unsupported."""
+    """Return the step of a convolution or pooling, or a reason why the node is unsupported."""
     node = facts.node
     if len([*filter(None, node.output)]) > 1:
         return f"{node.op_type} that also returns positions"

@@ -137,7 +137,7 @@ class RegionSearch:
         return best
 
     def cover(self, limit: int) -> TileCover | None:
-        """Return regions with which the model meets a limit; None if there are none."""
+        """Return regions with which the model meets a limit; None if no regions suffice."""
         known = None if self._kept is None else self._kept.find(limit, self.banned)
         if known is not None:
             rows = known.regions

@@ -163,7 +163,7 @@ def all_names(graph: AnyGraph) -> Iterator[str]:
 
 
 def unused_name(prefix: str, used: set[str]) -> str:
-    """Return the prefix plus the first number that makes an unused name; add it to `used`."""
+    """Return an unused name, made from the prefix and a number; add the name to `used`."""
     name = next(name for number in count(1) if (name := f"{prefix}{number}") not in used)
     used.add(name)
     return name

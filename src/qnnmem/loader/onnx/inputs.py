@@ -220,7 +220,7 @@ def fix_inputs(path: Path, graph: OnnxGraph, fixed: Fixed) -> FixedInputs:
 def _sized(
     path: Path, items: Sequence[onnx.ValueInfoProto], fixed: Fixed
 ) -> tuple[onnx.ValueInfoProto, ...]:
-    """Return copies of the inputs with the given sizes and the sizes that follow from them."""
+    """Return copies of the inputs with all sizes that are given or follow from given sizes."""
     dims = _implied(items, fixed.shapes, fixed.dims)
     return tuple(_fixed(path, item, dims, fixed.shapes) for item in items)
 
@@ -252,7 +252,7 @@ def _fixed(
     dims: Mapping[str, int],
     shapes: Mapping[str, tuple[int, ...]],
 ) -> onnx.ValueInfoProto:
-    """Return a copy of an input with the sizes given for it."""
+    """Return a copy of an input with the sizes that the caller gives for this input."""
     if not item.type.HasField("tensor_type"):
         kind = (item.type.WhichOneof("value") or "no").removesuffix("_type")
         raise LoadError(

@@ -56,7 +56,7 @@ class RunResult(NamedTuple):
 
 
 class TrialChild(ChildProcess):
-    """The limited child process for one model; it imports libraries while the parent parses."""
+    """Limited child process for one model; imports libraries while the parent parses the model."""
 
     def __init__(self, path: Path, time_limit_s: float) -> None:
         super().__init__("qnnmem.loader.onnx.trial_program", time_limit_s)

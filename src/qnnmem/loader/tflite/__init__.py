@@ -45,7 +45,7 @@ def read_with_graph(
     dims: Mapping[str, int] | None = None,
     reals: bool = False,
 ) -> tuple[Model, onnx.ModelProto | None, tuple[tuple[str, str], ...]]:
-    """Return the model, ONNX nodes that compute it, and its states as pairs of names.
+    """Return the model, the ONNX nodes that compute the model, and the states as pairs of names.
 
     The nodes are None if an operator has no translation; a note in the model names the operator.
     With `reals`, the nodes compute with real numbers between DequantizeLinear and QuantizeLinear,

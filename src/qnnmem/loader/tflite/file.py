@@ -30,7 +30,7 @@ class NestedGraph:
 
 @dataclass(slots=True)
 class TfliteFile:
-    """Data shared by all subgraphs of one file; filled while they are read."""
+    """Data shared by all subgraphs of one file; filled while the subgraphs are read."""
 
     path: Path
     graphs: tuple[RawGraph, ...]

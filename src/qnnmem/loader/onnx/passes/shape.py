@@ -246,7 +246,7 @@ def _trust_declared(trials: Trials, scope: Scope, missing: list[str]) -> frozens
 
 
 def find_type(trials: Trials, graph: AnyGraph, name: str) -> OnnxType:
-    """Return a tensor's type after folding and shaping only the nodes it depends on."""
+    """Return a tensor's type after folding and shaping only the nodes that compute the tensor."""
     import onnx
 
     output = onnx.ValueInfoProto(name=name)

@@ -92,7 +92,7 @@ class _Advisor:
         self._child = child
 
     def advise(self, error: LoadError) -> LoadError:
-        """Return the error with advice added; it keeps the name of its pass."""
+        """Return the error with advice added, under the same pass name."""
         better = self._complete(error) if isinstance(error, FreeDimensions) else self._mend(error)
         better.stage = error.stage
         return better
@@ -217,7 +217,7 @@ class _Advisor:
         return True
 
     def _switched(self, error: LoadError, combination: tuple[tuple[Switch, int], ...]) -> LoadError:
-        """Return the error with input values that avoid the branch where it occurs."""
+        """Return the error with input values that avoid the branch in which the error occurs."""
         settings = settings_of(self._fixed_with(OpenChoice((), combination)))
         names = ", ".join(quote(switch.input) for switch, _ in combination)
         verb = "decides" if len(combination) == 1 else "decide"

@@ -40,7 +40,7 @@ _SOURCE = re.compile(r"^\S+\.(?:h|cc):\d+ (?:[^()]*\([^()]*\)(?: const)? |\w+ )?
 
 @dataclass(frozen=True, slots=True)
 class RunFailure:
-    """The reason why a model does not run, and whether it is the same for all data."""
+    """The reason why a model does not run, and whether all data give this failure."""
 
     text: str
     is_steady: bool
@@ -60,7 +60,7 @@ def shape_model(model: OpenModel, fixed: Fixed, child: TrialChild) -> ShapedMode
 def with_all_dependent(
     model: OpenModel, fixed: Fixed, child: TrialChild, error: LoadError
 ) -> LoadError:
-    """Return the error with every data-dependent shape, not only the first ones."""
+    """Return the error extended to all data-dependent shapes of the model."""
     if not isinstance(error, DependentShapes):
         return error
     joined = error
