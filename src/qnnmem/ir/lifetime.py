@@ -33,7 +33,7 @@ class TensorGroup(LiveBytes):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lifetime(TensorGroup):
-    """A group of tensors and its lifetime; its offset is not planned yet."""
+    """A group of tensors and its lifetime, but not its offset, which is planned later."""
 
     roles: frozenset[Role]
 
@@ -48,7 +48,7 @@ def lifetimes(
 ) -> tuple[Lifetime, ...]:
     """Return the lifetimes of all tensors except constants and state, in order of birth.
 
-    With `inplace` an element-wise op may overwrite an input that it reads last.
+    With `inplace` an element-wise op may overwrite an input that no later op reads.
     """
     groups = _Groups(model, bits)
     for step, op in enumerate(model.ops):

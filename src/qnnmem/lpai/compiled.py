@@ -89,7 +89,7 @@ class CompiledGraph:
 
     @cached_property
     def buffer_of(self) -> Mapping[str, PlacedBuffer]:
-        """Buffers by tensor or view: the buffer with this name, else the one with this alias."""
+        """Buffers by name of tensor or view; a buffer's own name has priority over an alias."""
         shared = {name: buffer for buffer in self.buffers for name in buffer.aliases}
         return shared | {buffer.name: buffer for buffer in self.buffers}
 

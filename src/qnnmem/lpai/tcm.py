@@ -31,7 +31,7 @@ _Change = Callable[[TcmRequest], Iterator[tuple[str, TcmRequest]]]
 
 @dataclass(frozen=True, slots=True)
 class BinaryTcm:
-    """Verdicts on whether a binary fits TCM: with each graph alone, and with all in one run.
+    """Verdicts on whether a binary fits TCM: each graph alone, and all graphs in one run.
 
     A graph without a program has no verdict, because the binary lacks its constants.
     """

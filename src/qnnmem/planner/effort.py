@@ -1,7 +1,7 @@
 """Work limits of a search.
 
 Limits are counted in elementary operations, so that the same problem gives the same plan on every
-machine. The clock only stops a machine that is much slower than expected.
+machine. The clock only stops a search on a machine that is much slower than expected.
 """
 
 from __future__ import annotations

@@ -2,7 +2,8 @@
 
 binary               is the first allocation and is counted once
 inputs, outputs      follow graph by graph in execution order, with one allocation for each tensor
-sizes, starts        are rounded up to the platform's alignment of sizes and of starts
+sizes                are rounded up to the platform's size alignment
+starts               are rounded up to the platform's start alignment
 """
 
 from __future__ import annotations

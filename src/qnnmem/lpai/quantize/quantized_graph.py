@@ -1,8 +1,9 @@
 """The graph changes that quantize a model; used in the child program.
 
 ranges       of all float tensors are measured by running the model
-infinity     constants that represent infinity (masks, neutral elements) are replaced by a value one
-             range beyond the range of their readers, because no integer scale could hold them
+infinity     constants that represent infinity (masks, neutral elements) are replaced, because no
+             integer scale could hold them; the new value is outside the range of all other
+             inputs and outputs of the reading ops, by the width of that range (span)
                Max(x, -inf)             ->  Max(x, low - span)          changes nothing
                Where(mask, x, -3.4e38)  ->  Where(mask, x, low - span)  still far below
 QDQ nodes    are inserted around every op by onnxruntime's quantizer; the scale follows from the

@@ -4,8 +4,8 @@ Check of the plan, before an execution:
 
   each step: the tensors that the step writes occupy their bytes
     if they overwrite a tensor that is still needed, this is a collision
-      unless both may share bytes: a view, an element-wise op over an input that it reads last,
-      or a new state over an old state that no op reads any more
+      unless the two may share bytes: a view; an element-wise op that writes over its input, which
+      no later op reads; a new state over its old state, which no later op reads
 
 Check of an execution:
 
