@@ -227,7 +227,7 @@ def largest_io(context: HtpContext) -> tuple[BillItem, ...]:
 
 
 def true_vtcm(context: HtpContext, graph: HtpGraph, soc: Soc | None) -> Sourced | None:
-    """Return a graph's VTCM: the stored size, or the SoC's largest if no size may have been set."""
+    """Return a graph's VTCM: the stored size, but the SoC's largest if the size might be unset."""
     largest_size = None if soc is None else soc.vtcm_bytes
     if graph.vtcm is None:
         return largest_size

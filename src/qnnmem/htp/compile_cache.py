@@ -1,4 +1,4 @@
-"""A cache of compile results on disk, keyed by the model's content; its files are not trusted."""
+"""A cache of compile results on disk, keyed by what determines them; its files are untrusted."""
 
 from __future__ import annotations
 
@@ -68,7 +68,7 @@ def to_builtins(value: object) -> dict[str, Any]:
 
 
 def from_builtins(wanted: type[T], values: object) -> T | None:
-    """Return JSON types as a value of type `wanted`; None if they do not match `wanted`."""
+    """Return a value of type `wanted` made from JSON types; None if the types do not match."""
     try:
         return msgspec.convert(values, ready(wanted))
     except (msgspec.ValidationError, RecursionError, UnicodeError):

@@ -417,7 +417,7 @@ def fit_all(
 ) -> tuple[Fit, ...]:
     """Return a verdict for each SoC; SoCs with equal arch, VTCM, limit and FP16 share a compile.
 
-    `spread` calls `judge` for each SoC, one at a time or in parallel, and keeps their order.
+    `spread` calls `judge` for each SoC, one at a time or in parallel; results keep the SoCs' order.
     """
     first: dict[object, Soc] = {}
     for soc in targets:
@@ -515,7 +515,7 @@ def _spare(fit: Fit) -> str:
 
 
 def nearby(fit: Fit, options: CompileOptions) -> Iterator[Nearby]:
-    """Yield settings close to the refused setting that might fit, the likeliest first."""
+    """Yield settings that are near the refused setting and might fit, the likeliest first."""
     worst, soc = fit.worst, fit.soc
     pool = None if worst is None or worst.fits is not False else worst.pool
     if fit.fits is None and soc.fp16 is not False:
@@ -583,7 +583,7 @@ def _smaller_dims(fit: Fit, options: CompileOptions) -> Iterator[Nearby]:
 
 
 def _other_soc(fit: Fit, options: CompileOptions, pool: str) -> Iterator[Nearby]:
-    """Yield another SoC with enough memory, if any: phones first, then by Hexagon version."""
+    """Yield at most one SoC with enough memory: preferably a phone with a near Hexagon version."""
     worst = fit.worst
     need = worst.need.low.value if worst and worst.need else None
     larger = [soc for soc in socs() if soc.has_htp and _has_more(soc, fit.soc, pool, need)]

@@ -36,7 +36,7 @@ def find_library() -> Library:
 
 
 def find_libraries(refused: list[QnnMemError]) -> Iterator[Library]:
-    """Yield the library of every worker that responds; collect other errors in `refused`."""
+    """Yield the library of each worker that responds; add errors of other workers to `refused`."""
     for command in worker_commands() or (LOCAL,):
         try:
             yield library_at(command)

@@ -490,8 +490,9 @@ def default_memory_limit() -> int:
     """Return the default address space of a request: three quarters of the machine's memory.
 
     Other children use the limit of `qnnmem.child`, which is enough for ONNX files of 2 GiB. The
-    compiler accepts models with external weights. A graph at the limit of 3.5 GiB has twice that in
-    32-bit floats, and ONNX Runtime, the compiler and the binary hold a copy each.
+    compiler also accepts larger models, with external weights. A graph at the limit of 3.5 GiB
+    takes twice as many bytes in 32-bit floats, and ONNX Runtime, the compiler and the binary each
+    hold a copy.
     """
     return child_memory_limit(largest=None)
 

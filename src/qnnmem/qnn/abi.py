@@ -266,7 +266,7 @@ class CConfig(Structure):
 
 
 class CHtpGraphConfig(Structure):
-    """`QnnHtpGraph_CustomConfig_t`: an option and a union, declared as two words and a rest."""
+    """`QnnHtpGraph_CustomConfig_t`: an option, and a union declared as two words and more bytes."""
 
     _fields_ = (
         ("option", c_uint32),

@@ -1,7 +1,7 @@
 """The content of a QNN context binary of the HTP backend.
 
-`describe_context` nests the content the way qnn-context-binary-utility does, and adds fields of
-qnnmem.
+`describe_context` nests the content the way qnn-context-binary-utility does, and adds fields that
+only qnnmem has.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ _MIB = 1 << 20
 class GraphRam:
     """Memory needs of one graph, as the compiler logs them and stores them in the binary.
 
-    Sizes are in bytes; None if the file does not state them. Files of SDK 2.34 and older state only
-    spill/fill.
+    Sizes are in bytes; None for sizes that the file does not state. Files of SDK
+    2.34 and older state only spill/fill.
     """
 
     spill_fill: int | None = None

@@ -98,12 +98,13 @@ def binaries_of(path: Path) -> Iterator[tuple[Path, ...]]:
 
 
 def check_contexts(read: ReadCarrier) -> None:
-    """Raise LoadError with the reason if a deployment file has no binary that can be billed."""
+    """Raise LoadError with the reason if a bill is impossible for every binary of the file."""
     if read.contexts:
         return
     named = [f"{quote(part.name)}: {part.why}" for part in read.unread[:_NAMED]]
     why = f" ({'; '.join(named)})" if named else ""
-    raise LoadError(read.carrier.path, f"contains no HTP context binary that can be billed{why}")
+    problem = f"contains no HTP context binary for which a bill is possible{why}"
+    raise LoadError(read.carrier.path, problem)
 
 
 def context_of(path: Path) -> HtpContext:

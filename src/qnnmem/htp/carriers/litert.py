@@ -114,7 +114,7 @@ class _Model:
             total += _bytes_of(row)
         if total:
             name = f"tensors of subgraph {number} (upper bound)"
-            source = "sum of all tensors except constants; the interpreter lets some share memory"
+            source = "sum of all tensors except constants; in the interpreter some share memory"
             self._gathered.host.append(HostPart(name, Sourced(total, Origin.COMPUTED, source)))
 
 

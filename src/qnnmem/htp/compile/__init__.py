@@ -195,7 +195,7 @@ def compile_model(
 ) -> Compiled | CompileFailure:
     """Compile a model with the real library, and return the result or the failure.
 
-    The binary is written to `output`, overwriting it; without `output`, its bytes are returned.
+    The binary overwrites the file `output`; without `output`, the binary's bytes are returned.
     `deadline` overrides the time limit of the options, for callers that do other work within the
     same limit. With `try_cures`, a refusal suggests a partition only if that partition compiled and
     ran.

@@ -73,7 +73,10 @@ def exported_model(path: Path) -> LlmModel:
         contexts = [carried.context for carried in read.contexts]
     fitting = [model for model in known_models().values() if _is_whole(model, contexts)]
     if not fitting:
-        cure = ("pass its config.json as the model, and these files with ", Setting("beside"))
+        cure = (
+            "pass the config.json as the model, and these files with ",
+            Setting("beside"),
+        )
         raise LoadError(path, "contains no known language model", cure=cure)
     size = sum(context.file_bytes for context in contexts)
     model = min(fitting, key=lambda known: abs(math.log(max(size, 1) / _usual_size(known))))
@@ -98,7 +101,7 @@ def _usual_size(model: LlmModel) -> int:
 
 
 def _read(case: LlmCase, path: Path) -> tuple[list[_Binary], dict[int, list[str]]]:
-    """Return the context binaries, and findings about false claims by the index of a binary."""
+    """Return the context binaries, and findings about false claims, keyed by a binary's index."""
     if not is_carrier(path):
         context = read_context(path)
         return [_Binary(path.name, context, bill_of(context, case.soc))], {}

@@ -371,7 +371,7 @@ def _reaches(soc: Soc, feature: str) -> bool:
 
 
 def _untried(case: LlmCase, parts: Sequence[LayerSpan]) -> str:
-    """Return why sizes alone give no verdict, such as untested layers; empty if they do."""
+    """Return why a verdict needs more than sizes; empty if sizes are enough."""
     model, recipe, soc = case.model, case.recipe, case.soc
     if model.experts:
         return "experts: unknown, because no model with experts was ever compiled to check"
@@ -430,7 +430,7 @@ def _notes(case: LlmCase, best: _CheckedShards) -> Iterator[str]:
         yield (
             "weight sharing between graphs is documented only from "
             f"v{_first('weight_sharing')} on: upper bounds count the weights {len(case.ar)} "
-            "times, and files might store them as often"
+            "times, and files might store as many copies"
         )
     if (case.soc.arch or 0) < _OLD_ARCH:
         yield f"phones with Hexagon before v{_OLD_ARCH} were reported to reject contexts near 2 GiB"

@@ -1,4 +1,4 @@
-"""The emulated IO layer of one graph, on top of the real library that computes."""
+"""The emulated IO layer of one graph, on top of the real library, which computes the outputs."""
 
 from __future__ import annotations
 

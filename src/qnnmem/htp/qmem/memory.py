@@ -307,7 +307,7 @@ class MemRegistry:
         if kind == MemRegisterType.ION and offset:  # its C descriptor has no field for an offset
             problem = (
                 f"offset {offset:,} is given with memory of type ION, which has no offset; "
-                "register it as CUSTOM with SHARED_BUFFER"
+                "register the memory as CUSTOM with SHARED_BUFFER"
             )
             self._refuse(8005, "Q4", problem, need=0, given=offset)
         if kind == MemRegisterType.CUSTOM and descriptor.htp_type != HtpMemType.SHARED_BUFFER:

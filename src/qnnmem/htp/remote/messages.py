@@ -115,7 +115,7 @@ class Missing(WireMessage, frozen=True):
 
 
 class SendFile(WireMessage, frozen=True):
-    """Announces a file that follows in parts; without `keep`, only for the next request."""
+    """Announces a file that follows in parts; `keep` is false if only the next request needs it."""
 
     file: FileName
     keep: bool = True
@@ -154,7 +154,7 @@ class ResultFile(WireMessage, frozen=True):
 
 
 class RemoteOutcome(WireMessage, frozen=True):
-    """The outcome of a request; `out` and `root` are folders of the worker that its texts name."""
+    """The outcome of a request, whose texts name folders of the worker: `out` and `root`."""
 
     outcome: RequestOutcome
     out: Annotated[str, Meta(min_length=1)]  # folder of results
