@@ -226,5 +226,5 @@ def test_what_the_machine_lacks_is_said(said: str, words: str) -> None:
 def test_the_table_of_socs_counts_ids_and_names() -> None:
     """`socs` counts names and ids; FP16 support is measured for each id."""
     assert run("socs").output.startswith("82 SoC names with HTP, 69 ids\n")
-    assert "fp16           yes (measured: " in run("socs", "SM8350").output
-    assert "fp16           no (measured: " in run("socs", "SM7350").output
+    assert "fp16           yes, measured: " in run("socs", "SM8350").output
+    assert "fp16           no, measured: " in run("socs", "SM7350").output

@@ -22,15 +22,15 @@ _ALL = "qnnmem.help_all"
 # options; `--help-all` and the page of all commands explain them.
 SHARED = {
     "--color": "When to use colour; auto: only on a terminal.",
-    "--dim": "Model: fix a named free dimension",
+    "--dim": "For a model: fix a named free dimension",
     "--force": "Replace the output file if it exists.",
     "--format": "Format of the result.",
     "--help": "Show this message and exit.",
     "--help-all": "Show every option and the exit codes",
     "--json": "Short for --format json; its schema is ",
     "--output": "Write to this file instead of the terminal.",
-    "--shape": "Model: fix a tensor's shape",
-    "--value": "Model: make an input of the model constant",
+    "--shape": "For a model: fix a tensor's shape",
+    "--value": "For a model: make an input constant",
     "--verbose": "Show more detail.",
 }
 

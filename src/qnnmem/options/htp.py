@@ -165,6 +165,13 @@ class QmemOptions(HtpOptions, frozen=True, kw_only=True):
 class SweepOptions(CompilerOptions, frozen=True, kw_only=True):
     """Settings to vary, the search, and where models are compiled."""
 
+    time_limit: Annotated[
+        float,
+        shared.TIME_LIMIT.but(
+            "Time limit in seconds for compiling and loading one combination of settings."
+        ),
+    ] = 600.0
+
     soc: Annotated[
         str | None, shared.SOC.but("SoC by name, id or marketing name.  [required]", leads=True)
     ] = None
@@ -307,7 +314,8 @@ class LlmOptions(Options, frozen=True, kw_only=True):
         tuple[str, ...],
         Opt(
             "--vary",
-            "Tabulate values of context, ar, shards or kv: context=1024,4096; A..B: by doubling.",
+            "Add a table row for each value of context, ar, shards or kv, e.g. context=1024,4096; "
+            "A..B doubles A up to B.",
             metavar="NAME=A,B",
             is_local=True,
         ),

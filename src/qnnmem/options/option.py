@@ -69,7 +69,7 @@ class Opt(Struct, frozen=True):
     @property
     def text(self) -> str:
         """Return the help text, with a prefix that names the kind of model the option is for."""
-        whose = "Model" if self.of_model else self.backend
+        whose = "For a model" if self.of_model else self.backend
         if not whose:
             return self.help
         first = self.help.partition(" ")[0]

@@ -15,7 +15,7 @@ class ShapeOptions(Options, frozen=True, kw_only=True):
         tuple[tuple[str, int], ...],
         Opt(
             "--dim",
-            "Model: fix a named free dimension, e.g. batch=1.",
+            "For a model: fix a named free dimension, e.g. batch=1.",
             metavar="NAME=N",
             parse=parsers.dimension,
             item=parsers.dimension_item,
@@ -28,7 +28,7 @@ class ShapeOptions(Options, frozen=True, kw_only=True):
         tuple[tuple[str, tuple[int, ...]], ...],
         Opt(
             "--shape",
-            "Model: fix a tensor's shape, e.g. x=1x3x224x224.",
+            "For a model: fix a tensor's shape, e.g. x=1x3x224x224.",
             metavar="TENSOR=AxB",
             parse=parsers.shape,
             item=parsers.shape_item,
@@ -42,7 +42,7 @@ class ShapeOptions(Options, frozen=True, kw_only=True):
         tuple[tuple[str, Constant], ...],
         Opt(
             "--value",
-            "Model: make an input of the model constant, e.g. sr=16000, ids=1,2,3, flag=true "
+            "For a model: make an input constant, e.g. sr=16000, ids=1,2,3, flag=true "
             "or mask=@mask.npy; branches that can no longer be taken are removed.",
             metavar="INPUT=VALUE",
             parse=parsers.value,

@@ -387,7 +387,12 @@ class GeneratorOptions(ShapeOptions, frozen=True, kw_only=True):
     allow_float: Annotated[
         bool, Opt("--float", "Extra: allow a float model for LPAI.", is_advanced=True)
     ] = False
-    time_limit: Annotated[float, shared.TIME_LIMIT] = 600.0
+    time_limit: Annotated[
+        float,
+        shared.TIME_LIMIT.but(
+            "Extra: time limit in seconds, from reading the model to writing the binary."
+        ),
+    ] = 600.0
     memory_limit: Annotated[
         Bytes | None,
         shared.MEMORY_LIMIT.but("Extra: address space limit of the compiler.", is_advanced=True),

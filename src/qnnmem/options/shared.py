@@ -15,7 +15,7 @@ HW_VERSIONS = ("v4", "v5", "v5_1", "v6", "v7")
 # Limits, seed, workers and cache.
 TIME_LIMIT = Opt(
     "--time-limit",
-    "Time limit in seconds for each result, from reading to running.",
+    "Time limit in seconds for a model or binary, from reading to loading or running it.",
     metavar="S",
     parse=parsers.seconds,
     ge=0.0,

@@ -75,7 +75,7 @@ def _facts(result: LlmResult, verbose: bool) -> Iterator[str]:
     yield f"longest context that fits with these shards: {result.longest_context:,} tokens"
     shared = _between(result.spill_fill_shared)
     yield f"spill/fill: {_between(result.spill_fill)}; {shared} if all graphs share a buffer"
-    yield f"files: {size_words(result.file_bytes.value)}, {result.origin}, {graphs}"
+    yield f"files: {size_words(result.file_bytes.value)}, {result.origin}; {graphs}"
     if result.recipe_range is not None:
         yield f"  with other common recipes: {_between(result.recipe_range)}"
     low, high = result.compile_seconds

@@ -56,7 +56,7 @@ def _one(soc: Soc) -> Iterator[str]:
         limit = format_size(soc.compile_limit.value)
         yield f"compile limit  {limit} for each graph ({soc.compile_limit.origin.value})"
     if soc.fp16 is not None:
-        yield f"fp16           {_fp16(soc)} (measured: {soc.fp16_source})"
+        yield f"fp16           {_fp16(soc)}, measured: {soc.fp16_source}"
     yield f"source         {soc.source}"
     if soc.library_name != soc.name:
         yield f"library name   {soc.library_name}, another name for the same id"
