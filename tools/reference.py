@@ -55,6 +55,11 @@ DEFAULT = re.compile(r"\s*\[default: (.+)\]$")
 EXIT_CODES = re.compile(r"Exit codes: (.+?)(?:\n\n|$)", re.DOTALL)
 MIB = 1 << 20
 WIDE = 1000  # columns: a usage line is never wrapped
+# verb -> verb whose options it takes with the same meaning, and the place of their description
+BORROWED = {
+    "diff": ("plan", "plan.md#options"),
+    **{f"kb {verb}": ("kb list", "#qnnmem-kb-list") for verb in ("show", "find", "check")},
+}
 
 
 def main() -> int:
@@ -112,37 +117,53 @@ def commands() -> Iterator[tuple[str, click.Command]]:
 def _options(*words: str) -> str:
     """Return usage, options and exit codes of one verb."""
     name = " ".join(words)
-    command = dict(commands())[name]
+    context = _context(words)
+    command = context.command
+    borrowed, place = BORROWED.get(name, ("", ""))
+    known = set(_rows(_context(borrowed.split()))) if borrowed else set()
+    usage = " ".join(command.get_usage(context).split()).removeprefix("Usage: ")
+    lines = [f"Usage: `{usage}`", ""]
+    same: dict[str, list[str]] = {}
+    for spellings, meaning in _rows(context):
+        if (spellings, meaning) in known:
+            meaning = f"as for [`{borrowed}`]({place})."
+        for refusal in ("Ignored here", "Refused here"):
+            if meaning.startswith(f"{refusal}: "):  # --help-all has the reasons
+                spellings, meaning = spellings.partition(" ")[0] + "`", refusal.split()[0]
+        same.setdefault(meaning, []).append(spellings)
+    lines += [
+        f"- {', '.join(spellings)}{': ' * bool(meaning)}{meaning}{'.' * meaning.isalpha()}"
+        for meaning, spellings in same.items()
+    ]
+    shared = []
+    for option in _visible(context):
+        if is_shared(option):
+            schema = (option.help or "").partition(" schema is ")[2].rstrip(".")
+            shared.append(_spellings(option) + (f" ({schema})" if schema else ""))
+    lines += ["", f"[Shared options](index.md#shared-options): {', '.join(shared)}."]
+    exit_codes = _exit_sentence(command)
+    return "\n".join([*lines, "", f"Exit codes: {exit_codes}"] if exit_codes else lines)
+
+
+def _context(words: Sequence[str]) -> click.Context:
+    """Return the context of a verb, wide enough for its usage line."""
     wide = {"max_content_width": WIDE, "terminal_width": WIDE}
     parent = click.Context(program, info_name="qnnmem", **{**program.context_settings, **wide})
     *groups, last = words
     for group in groups:
         parent = click.Context(program.commands[group], info_name=group, parent=parent)
-    context = click.Context(command, info_name=last, parent=parent)
-    usage = " ".join(command.get_usage(context).split()).removeprefix("Usage: ")
-    options = [p for p in command.get_params(context) if isinstance(p, click.Option)]
-    lines = [f"Usage: `{usage}`", ""]
-    same: dict[str, list[str]] = {}
-    shared = []
-    for option in options:
-        if option.hidden:
-            continue
-        if is_shared(option):
-            schema = (option.help or "").partition(" schema is ")[2].rstrip(".")
-            shared.append(_spellings(option) + (f" ({schema})" if schema else ""))
-        else:
-            spellings, meaning = _option_row(option, context)
-            for refusal in ("Ignored here", "Refused here"):
-                if meaning.startswith(f"{refusal}: "):  # --help-all has the reasons
-                    spellings, meaning = spellings.partition(" ")[0] + "`", refusal.split()[0]
-            same.setdefault(meaning, []).append(spellings)
-    lines += [
-        f"- {', '.join(spellings)}{': ' * bool(meaning)}{meaning}{'.' * meaning.isalpha()}"
-        for meaning, spellings in same.items()
-    ]
-    lines += ["", f"[Shared options](index.md#shared-options): {', '.join(shared)}."]
-    exit_codes = _exit_sentence(command)
-    return "\n".join([*lines, "", f"Exit codes: {exit_codes}"] if exit_codes else lines)
+    return click.Context(dict(commands())[" ".join(words)], info_name=last, parent=parent)
+
+
+def _visible(context: click.Context) -> list[click.Option]:
+    """Return the options of a verb that its help shows."""
+    options = context.command.get_params(context)
+    return [p for p in options if isinstance(p, click.Option) and not p.hidden]
+
+
+def _rows(context: click.Context) -> list[tuple[str, str]]:
+    """Return the spellings and meanings of a verb's own options."""
+    return [_option_row(option, context) for option in _visible(context) if not is_shared(option)]
 
 
 def _option_row(option: click.Option, context: click.Context) -> tuple[str, str]:
