@@ -73,10 +73,7 @@ def exported_model(path: Path) -> LlmModel:
         contexts = [carried.context for carried in read.contexts]
     fitting = [model for model in known_models().values() if _is_whole(model, contexts)]
     if not fitting:
-        cure = (
-            "pass the config.json as the model, and these files with ",
-            Setting("beside"),
-        )
+        cure = ("pass a config.json as the model, and these files with ", Setting("beside"))
         raise LoadError(path, "contains no known language model", cure=cure)
     size = sum(context.file_bytes for context in contexts)
     model = min(fitting, key=lambda known: abs(math.log(max(size, 1) / _usual_size(known))))

@@ -93,7 +93,7 @@ def load(folder: Path, request: LoadRequest) -> LoadReply:
 def opened_device(
     folder: Path, soc: int, level: int = VERBOSE
 ) -> Iterator[tuple[dict[str, Any], c_void_p, c_void_p]]:
-    """Yield the functions of libQnnHtp, a backend and a SoC's device; free these two objects."""
+    """Yield libQnnHtp's functions, a backend and a SoC's device; free the objects at the end."""
     calls = bind(_interface(folder).table, BACKEND_CALLS)
     log, backend, device = c_void_p(), c_void_p(), c_void_p()
     callback = LogCallback(_Printer())

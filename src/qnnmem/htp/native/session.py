@@ -178,7 +178,7 @@ def session_of(model: Path, folder: Path, settings: Any) -> Any:
     """Return a session made from a model's bytes.
 
     From a path, ONNX Runtime would name the graph by a hash of the path, which changes the binary.
-    Here ONNX Runtime gets bytes instead, and reads weights from a folder that always has the same path.
+    Here ONNX Runtime gets bytes, and reads weights from a folder whose path is always the same.
     """
     onnxruntime = import_onnxruntime()
     blob = model.read_bytes()
