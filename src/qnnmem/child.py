@@ -1,6 +1,6 @@
 """Run child processes in an empty folder, with limits on memory and time.
 
-The parent uses `ChildProcess`; the program in the child calls `serve`. Both exchange the messages
+The parent uses `ChildProcess`; the program in the child calls `serve`. The two exchange messages
 of `qnnmem.wire`.
 """
 

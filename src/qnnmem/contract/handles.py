@@ -57,7 +57,7 @@ class HandleTable(Generic[Key, Value, Freed]):
     def free(self, key: Key, freed: Freed | None = None) -> Value | None:
         """Remove a handle and return its object; return None if the handle is not alive.
 
-        Handles that it owns stay alive until they are themselves freed.
+        Handles that this handle owns stay alive until they are freed themselves.
         """
         gone = self._drop(key)
         if gone is not None and freed is not None:

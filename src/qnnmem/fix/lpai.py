@@ -164,7 +164,7 @@ def _planned_only(best: JudgedChange) -> Iterator[str]:
     quantized = any(step["remedy"] == "precision" for step in change.steps)
     if change.pool_options.bits is not None and not quantized:
         yield (
-            "the bytes come from a plan with fewer bits: quantization handles each band "
+            "the bytes come from a plan with integer elements: quantization handles each band "
             "separately and may need more; allow int8 or int16 to quantize first and get "
             "exact bytes"
         )

@@ -1,6 +1,6 @@
 """Verbs implement the commands: each takes options and returns a result.
 
-The command line and the workbench call them.
+The command line and the workbench call the verbs.
 """
 
 from __future__ import annotations

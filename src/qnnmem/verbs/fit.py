@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 def models_of_workers(
     path: Path, first: Library, listener: ProgressListener, *, many: bool
 ) -> list[Callable[[], TaskModel]]:
-    """Return a model factory for each worker that answers; unless `many`, only for the first."""
+    """Return a model factory for each worker that answers; without `many`, for the first only."""
     from qnnmem.htp.worker import LocalModel, Worker
     from qnnmem.verbs.compiler import libraries_of_workers
 

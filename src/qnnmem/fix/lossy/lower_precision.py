@@ -142,7 +142,7 @@ class PrecisionRemedy:
         if not case.samples and word != "fp16":
             notes = (
                 f"WARNING: ranges of {word} come from random data: sizes are right, but "
-                "results are not, and the error on real inputs differs from the one shown; "
+                "results are not, and the error on real inputs differs from the error shown; "
                 "pass your own samples",
                 *notes,
             )

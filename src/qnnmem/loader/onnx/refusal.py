@@ -196,7 +196,7 @@ def _largest(scope: Scope, node: onnx.NodeProto) -> tuple[int, ...] | None:
 
 
 def _valued(trials: Trials, scope: Scope, name: str) -> Words:
-    """Return advice to set an input's value if that input determines the shape; else empty."""
+    """Return advice to set an input's value if that input determines the shape; otherwise empty."""
     if name not in scope.flow.culprit:
         return ""
     node = scope.graph.node[scope.flow.culprit[name]]

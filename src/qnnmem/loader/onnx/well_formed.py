@@ -61,8 +61,8 @@ def check_expansion(path: Path, model: onnx.ModelProto) -> None:
     if _expanded(model.graph.node, sizes) > MAX_NODES:
         raise LoadError(
             path,
-            f"has more than {MAX_NODES:,} nodes after its functions are expanded, over the limit "
-            "for planning",
+            f"has more than {MAX_NODES:,} nodes after its functions are expanded; "
+            "planning allows no more",
         )
 
 

@@ -140,7 +140,7 @@ def _candidates(
 
 
 def _named(name: str) -> tuple[int, ...]:
-    """Return the usual sizes for the last known word of a dimension's name; else empty."""
+    """Return the usual sizes for the last known word of a dimension's name; empty without one."""
     words = re.findall(r"[a-z]+", name)
     return next((_NAMED[word] for word in reversed(words) if word in _NAMED), ())
 
