@@ -105,7 +105,7 @@ def find(words: tuple[str, ...], options: KbOptions, output: Output) -> int:
 @takes(KbOptions)
 @shows("qnnmem.kb-check/1")
 def check(options: KbOptions, output: Output) -> int:
-    """Check the entries named by --kb, or without it the built-in entries.
+    """Check the entries named by --kb; without --kb, check the built-in entries.
 
     Each entry must match its own typical lines, and none may match a stored log of a healthy run.
     A built-in entry must also match a stored log of a real failure, or state that it is only

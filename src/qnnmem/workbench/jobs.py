@@ -134,7 +134,7 @@ class JobQueue:
     ) -> BenchJob:
         """Queue a job, or answer it from the history unless `again`; cancel the job `instead_of`.
 
-        `is_first` marks the job that follows an upload: it removes a file that it cannot read.
+        `is_first` marks the job after an upload, which removes a file that cannot be read.
         """
         if instead_of is not None:
             self.cancel(instead_of)

@@ -45,8 +45,9 @@ def is_result_name(name: str) -> bool:
 def private_folder(folder: Path) -> None:
     """Create the folder, or close it to other users; raise UsageError for a foreign folder.
 
-    If users added other files to the workbench's folder, it stays readable to other users, but its
-    private parts are closed. If other users can also create files in it, it is refused.
+    If the workbench's folder also contains other files, the folder stays readable to other users,
+    but its private parts are closed. If other users can also create files there, the folder is
+    refused.
     """
     if folder.is_file():
         raise UsageError("the folder of the workbench is a file; choose a folder")

@@ -240,8 +240,8 @@ def run_in_batches(
 ) -> dict[str, NDArray[Any]]:
     """Run a small-batch model on a larger batch; return output arrays by name.
 
-    onnxruntime runs the model on the CPU in a limited child process; raise ChildFailed if it
-    cannot. An input with the model's own shape goes to every run.
+    onnxruntime runs the model on the CPU in a limited child process; raise ChildFailed if a run
+    fails. An input with the model's own shape goes to every run.
     """
     import numpy
 

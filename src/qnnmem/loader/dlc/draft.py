@@ -143,7 +143,7 @@ class Step(NodeWriter):
     def movement(self, *positions: int) -> tuple[Callable[[int], str], Callable[..., None]]:
         """Return a function that reads an input, and one that writes an output, to move elements.
 
-        Both keep the stored elements unless the inputs and outputs have different encodings.
+        The functions keep the stored elements unless input and output encodings differ.
         """
         if self.same_encoding(*positions):
             return self.raw, self.write_raw

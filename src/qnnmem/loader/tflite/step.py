@@ -347,8 +347,8 @@ class TfliteStep(NodeWriter):
     def movement(self, *, exact: bool = True) -> tuple[Callable[[int], str], Callable[..., None]]:
         """Return a function that reads an input, and one that writes an output, to move elements.
 
-        Both keep the stored elements if the inputs and outputs have the same encoding. `exact` is
-        False for an operator that computes new elements.
+        The functions keep the stored elements if the inputs and outputs have the same encoding.
+        `exact` is False for an operator that computes new elements.
         """
         if exact and self.same_encoding():
             return self.raw, self.write_raw

@@ -186,7 +186,7 @@ _MISSTATED = ("RFFT2D",)
 class KnownShapes:
     """Shapes derived operator by operator; `inputs` has the shapes of the graph's inputs.
 
-    If the user gives no shapes, the stored shape is used wherever none can be derived.
+    If the user gives no shapes, the stored shape is used wherever no shape can be derived.
     """
 
     def __init__(self, file: TfliteFile, graph: RawGraph, inputs: Mapping[int, Operand]) -> None:

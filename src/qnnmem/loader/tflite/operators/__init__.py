@@ -44,7 +44,7 @@ _CONTRADICTIONS = (ArithmeticError, AttributeError, IndexError, KeyError, TypeEr
 def translate(
     file: TfliteFile, model: Model, *, reals: bool = False
 ) -> tuple[Model, onnx.ModelProto, tuple[tuple[str, str], ...]]:
-    """Return the model with ops that refer to ONNX nodes, these nodes, and its states as pairs.
+    """Return the model, the ONNX nodes that the ops refer to, and the states as pairs of names.
 
     A variable becomes an input and an output of the model, as in an ONNX file. Raise NotTranslated
     for an operator without a translation, and Damaged for an operator that contradicts the shapes
