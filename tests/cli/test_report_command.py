@@ -332,13 +332,13 @@ def test_tables_are_bounded() -> None:
     functions = {f"f{at}": {"count": 1, "ns": at} for at in range(3000)}
     body = section_of({**watch_values(), "functions": functions}, "it").body
     assert "f2999" in body
-    assert "2,800 functions more in the result." in body
+    assert "2,800 more functions in the JSON result." in body
     assert body.count("<tr>") < 300
     calls = dict.fromkeys(functions, 1)
     assert section_of({**client_values(), "calls": calls}, "it").body.count("<tr>") < 300
     rows = table(("a",), [(at,) for at in range(5000)])
     assert rows.count("<tr>") == 2001
-    assert "3,000 rows more in the result." in rows
+    assert "3,000 more rows in the JSON result." in rows
 
 
 @pytest.mark.parametrize("values", [client_values, watch_values, lambda name: plan_values(name)])
@@ -381,7 +381,7 @@ def test_failures_in_turn_are_shown() -> None:
         "exit code 1",
         "context app.c:9",
         "app ends",
-        "100 runs more",
+        "100 more runs",
     ):
         assert words in page.said
 
@@ -390,7 +390,7 @@ def test_a_dlc_and_a_binary_of_htp_are_shown(tmp_path: Path) -> None:
     """A DLC and the binaries of HTP and LPAI are shown from `inspect --json`."""
     page = Reading()
     page.feed(section_of(dlc_values("net"), "it").body)
-    for words in ("3 operators", "Conv2d", "FLOAT_32", "1x4", "10 graphs more"):
+    for words in ("3 operators", "Conv2d", "FLOAT_32", "1x4", "10 more graphs"):
         assert words in page.said
     pages = []
     for name in ("htp", "lpai"):

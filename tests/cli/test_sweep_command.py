@@ -82,7 +82,7 @@ def test_the_first_line_says_which_question_was_answered(
     """The first line answers the question of --until; a later line says how it was found."""
     lines = report.render_text([], [largest], "m.onnx", "SM8650").splitlines()
     assert lines[0] == words
-    how = "confirmed by compiling" if largest.predicted == 7 else "7 was found by halving the gap"
+    how = "confirmed by compiling" if largest.predicted == 7 else "7 was found by bisection"
     assert how in lines[2]
 
 

@@ -141,7 +141,7 @@ def test_a_run_rounds_to_the_alignment_of_its_platform(
 def test_the_headings_say_which_graphs_are_meant(desk: Path) -> None:
     """The verdict on all graphs together has its own heading, once."""
     for text in ((desk / "prepared.txt").read_text(), run("inspect", desk / "two.bin").output):
-        assert text.count("all 2 graphs in one run\n  TCM ") == 1
+        assert text.count("all 2 graphs together\n  TCM ") == 1
 
 
 def test_a_binary_that_does_not_fit_is_judged_with_the_graphs_that_would_run(

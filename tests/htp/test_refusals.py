@@ -288,7 +288,7 @@ def test_a_binary_for_a_later_hexagon(tmp_path: Path) -> None:
         assert "trap: the binary was made for Hexagon v75 but SM8350 is v68" in shown
     placed = run("place", binary, binary, "--verify").output
     assert "the real library agrees with the files" in placed
-    assert "predicted admitted with " in placed
+    assert "predicted admitted, " in placed
 
 
 def branch_on_a_weight(path: Path) -> Path:

@@ -25,7 +25,7 @@ def test_a_large_error_is_a_warning_with_what_was_seen_to_help() -> None:
         "warning: graph vad, int8 with 8-bit weights: off by up to 137.0% of the largest output on "
         "random samples; tried with the same samples: --weight-bits 16 gives 16.8%, "
         "--quantize int16 --weight-bits 16 gives 2.1%; "
-        "pass real samples with --calibration: the ranges of made-up samples differ from theirs"
+        "pass real samples with --calibration: made-up samples have other ranges"
     ]
 
 

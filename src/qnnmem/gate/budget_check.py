@@ -71,7 +71,7 @@ class BudgetTask:
         return self.entry.name or f"{self.file} ({target})"
 
     def checked(self, target: str, name: str = "", **facts: Any) -> CheckedModel:
-        """Return a checked model for a target; `name` tells several results of a file apart."""
+        """Return a checked model for a target; `name` distinguishes results of the same file."""
         return CheckedModel(
             name=name or self.name(target),
             file=self.file,
@@ -389,7 +389,7 @@ def _fit_check(
 
 
 def _said_here(why: Words) -> Words:
-    """Return why a verdict is missing, without advice about options that a budget file lacks."""
+    """Return why a verdict is missing, without advice about options that no budget file has."""
     if isinstance(why, str) or Setting("partition") not in why:
         return why
     index = why.index(Setting("partition"))
@@ -399,7 +399,7 @@ def _said_here(why: Words) -> Words:
 def check_all(
     tasks: Sequence[BudgetTask], say: Callable[[str], object] | None = None
 ) -> tuple[CheckedModel, ...]:
-    """Return a result for each file and target; `say` receives the current file."""
+    """Return a result for each file and target; `say` receives the name of the current file."""
     models: list[CheckedModel] = []
     for task in tasks:
         if say is not None:

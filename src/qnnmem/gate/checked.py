@@ -49,7 +49,7 @@ BASELINE = "baseline"
 
 
 class CheckedModel(ModelCheck, frozen=True, kw_only=True):
-    """Checked model on one target, with facts for reports that the JSON result lacks."""
+    """Checked model on one target, with facts that reports need but the JSON result lacks."""
 
     fits: bool | None = None  # set by __post_init__, like the following fields
     exit_code: ExitCode = GOOD
@@ -239,7 +239,7 @@ def read_accepted(data: bytes | str, path: Path) -> Baseline:
 def against(
     models: Sequence[CheckedModel], accepted: Baseline, tolerance: Tolerance
 ) -> tuple[tuple[CheckedModel, ...], tuple[str, ...]]:
-    """Return models with their changes since the baseline, and names only in the baseline."""
+    """Return models with their changes since the baseline, and names that only the baseline has."""
     by_name = dict(accepted.models)
     counts = WhatCounts(tolerance)
     changed = []

@@ -193,7 +193,7 @@ def compare_results(
     kinds = [{subject.kind for subject in side} for side in (first, second)]
     if first and second and not kinds[0] & kinds[1]:
         described = [f"{name} is a {min(kind)}" for name, kind in zip(names, kinds, strict=True)]
-        raise UsageError(f"{' and '.join(described)}, which cannot be compared")
+        raise UsageError(f"{' and '.join(described)}; different kinds cannot be compared")
     return compare_subjects(first, second, counts)
 
 
@@ -234,7 +234,7 @@ def _check_pools(counts: WhatCounts, subjects: Sequence[ResultSubject]) -> None:
 def _pairs(
     before: Sequence[ResultSubject], after: Sequence[ResultSubject]
 ) -> list[tuple[ResultSubject, ResultSubject]]:
-    """Pair subjects by full name, then by file name; two single files are always a pair."""
+    """Pair subjects by full name, then by file name; if each side has one file, pair the two."""
     left, right = list(before), list(after)
     paired: list[tuple[ResultSubject, ResultSubject]] = []
     keys: list[Callable[[ResultSubject], tuple[str, str]]] = [

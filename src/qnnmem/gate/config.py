@@ -89,7 +89,7 @@ def find_config(start: Path) -> Path:
     example = f"""printf '%s\\n' 'models = ["models"]' 'budget = {{ scratch = "512K" }}' > {OWN}"""
     problem = (
         f"no budgets are configured: neither {OWN} nor [tool.qnnmem] in {SHARED} exists; "
-        f"write one for a folder: `{example}`"
+        f"set a budget for a folder of models: `{example}`"
     )
     raise UsageError(problem, where=start)
 

@@ -363,7 +363,7 @@ def baseline_subjects(baseline: Baseline) -> Iterator[ResultSubject]:
 
 
 def accepted_subject(name: str, model: AcceptedModel) -> ResultSubject:
-    """Return a subject with the accepted pools of a model, and the tensors at its peak."""
+    """Return a subject with the accepted pool sizes of a model and the tensors at its peak."""
     return ResultSubject(
         CHECK,
         name,

@@ -22,7 +22,7 @@ class FixOptions(BackendOptions, frozen=True, kw_only=True):
         tuple[str, ...],
         Opt(
             "--log",
-            "Start from a failing log: take backend, budget and MODEL from it if it names them.",
+            "Start from the log of a failure, which can supply the backend, the budget and MODEL.",
             leads=True,
             metavar="LOG",
             is_file=True,
@@ -96,7 +96,7 @@ class FixOptions(BackendOptions, frozen=True, kw_only=True):
     seed: Annotated[int, shared.SEED.but("Seed for the random data and for planning.")] = 0
     time_limit: Annotated[
         float,
-        shared.TIME_LIMIT.but("Seconds to search; the last step ends within 10 s."),
+        shared.TIME_LIMIT.but("Seconds to search; the last step may take up to 10 s longer."),
     ] = 120.0
     jobs: Annotated[int, shared.JOBS.but(is_advanced=True)] = 1
     cluster: Annotated[

@@ -9,7 +9,7 @@ from qnnmem.options.plan import PlanOptions
 
 
 class CheckOptions(Options, frozen=True, kw_only=True):
-    """Files with budgets and baseline, and additional outputs."""
+    """Budget file, baseline file and additional outputs of a check."""
 
     config: Annotated[
         str | None,

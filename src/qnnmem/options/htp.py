@@ -118,7 +118,7 @@ class ValidateOptions(CompilerOptions, frozen=True, kw_only=True):
         str | None,
         Opt(
             "--data",
-            "With --results: the inputs that gave the saved outputs, in the same order.",
+            "With --results: the inputs of the saved outputs, in the same order.",
             metavar="PATH",
             leads=True,
             is_file=True,
@@ -302,7 +302,7 @@ class LlmOptions(Options, frozen=True, kw_only=True):
         tuple[int, ...],
         Opt(
             "--shards",
-            "Number of shards, or layers of each (9,9,9,5); a shard for the embedding is extra.",
+            "Number of shards, or of layers in each (9,9,9,5); the embedding's own shard is extra.",
             metavar="N,N",
             parse=parsers.counts,
             parses_many=True,

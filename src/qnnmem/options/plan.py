@@ -65,7 +65,7 @@ class ShapeOptions(Options, frozen=True, kw_only=True):
 
 
 class ModelOptions(ShapeOptions, frozen=True, kw_only=True):
-    """Open sizes and state of a model."""
+    """Sizes for the open dimensions of a model, and its state pairs."""
 
     states: Annotated[
         tuple[tuple[str, str], ...],

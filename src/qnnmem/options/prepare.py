@@ -109,7 +109,7 @@ class PreparationOptions(BackendOptions, frozen=True, kw_only=True):
         str | None,
         Opt(
             "--config",
-            "LPAI config file, or tool file that names one.",
+            "LPAI config file, or a config file of the SDK tools that names one.",
             metavar="FILE",
             backend="lpai",
             is_file=True,
@@ -144,7 +144,7 @@ class PreparationOptions(BackendOptions, frozen=True, kw_only=True):
         bool,
         Opt(
             "--partition",
-            "Run nodes that QNN does not support on the CPU, and compile the rest.",
+            "Compile the nodes that QNN supports, and run the others on the CPU.",
             backend="htp",
         ),
     ] = False

@@ -10,7 +10,7 @@ from qnnmem.units import Bytes
 
 
 class CheckClientOptions(Options, frozen=True, kw_only=True):
-    """Platform that a client runs on, and its known findings."""
+    """Platform that a client runs on, and the known findings to leave out."""
 
     mode: Annotated[
         str | None,

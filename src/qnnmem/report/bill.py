@@ -147,7 +147,7 @@ def _graphs(bill: Bill) -> Iterator[str]:
     yield f"{'total':>16}{'weights':>16}{'IO':>14}{'spill/fill':>14}{'op data':>14}  graph"
     yield from map(_graph_row, bill.graphs[:_GRAPHS])
     if len(bill.graphs) > _GRAPHS:
-        yield f"… and {len(bill.graphs) - _GRAPHS:,} more graphs; --json lists all"
+        yield f"… and {counted(len(bill.graphs) - _GRAPHS, 'more graph')}; --json lists all"
 
 
 def _graph_row(graph: GraphBill) -> str:
@@ -271,7 +271,7 @@ _RUN = 'docker run --rm --platform linux/amd64 -v "$PWD:/models" qnnmem'
 
 
 def facts(known: Sequence[tuple[str, Sourced]], settings: str = "") -> Iterator[str]:
-    """Yield a row for each known number; `settings` names the settings for which they hold."""
+    """Yield a row for each known number; the numbers hold for the given `settings`."""
     yield f"known without compiling{f' at {shorten(settings)}' if settings else ''}, in bytes:"
     for name, part in known:
         size = f"{part.value:>15,}{format_size(part.value):>13}"

@@ -1,4 +1,4 @@
-"""Render the contents of a deployed file as text: binaries, CPU side, claims of the file."""
+"""Render the contents of a deployed file as text: binaries, CPU side, and what the file claims."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _known(size: Sourced | None) -> str:
 
 
 def facts_lines(facts: CarrierFacts) -> Iterator[str]:
-    """Yield lines about the CPU side, the KV cache, the file's claims and parts without a bill."""
+    """Yield lines about the CPU side, the KV cache, the claims of the file, and unread parts."""
     for part in facts.host[:SHOWN]:
         size = f"{part.size.value:>16,}{format_size(part.size.value):>13}"
         yield f"{size}  on the CPU: {shorten(part.name, _WIDE)}"

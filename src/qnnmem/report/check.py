@@ -100,7 +100,7 @@ def pool_rows(model: CheckedModel) -> tuple[PoolRow, ...]:
 
 
 def broken_words(check: PoolCheck) -> tuple[str, str]:
-    """Return the problem of a pool and the kind of its limit, budget or hardware; else empty."""
+    """Return the problem of a pool and the word `budget` or `limit`; empty if the pool fits."""
     kind = "budget" if check.budget else "limit"
     if check.fits is False:
         if check.over_bytes:
@@ -337,7 +337,7 @@ def render_markdown(run: BudgetRun, maps: Mapping[str, str] | None = None) -> st
     rows = (cells for model in run.models[:_MODELS] for cells in _markdown_rows(model))
     lines += markdown_table(_COLUMNS, rows)
     if len(run.models) > _MODELS:
-        lines += ["", f"{len(run.models) - _MODELS:,} more models are not shown here."]
+        lines += ["", f"{counted(len(run.models) - _MODELS, 'more model')} not shown here."]
     bad = [(model, model.plan) for model in run.models if model.exit_code and model.plan]
     for model, plan in bad[:_MAPS]:
         lines += ["", *_map(model, plan, (maps or {}).get(model.name, ""))]

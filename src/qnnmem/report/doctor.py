@@ -51,7 +51,7 @@ def render_text(
     if not number:
         yield words.healthy(stats) + "\n"
     if rest:
-        yield f"\n{rest.total():,} more incidents, by stage and cause:\n"
+        yield f"\n{counted(rest.total(), 'more incident')}, by stage and cause:\n"
         for stage, cause, count in words.by_cause(rest):
             yield f"{count:>9,}  {stage:<8} {cause}\n"
     if number and stats.incidents > 1:

@@ -116,7 +116,7 @@ class Guide:
         return Advice(match[1], tuple(filter(None, filled)))
 
     def _filled(self, command: str, incident: Incident) -> str:
-        """Return the command with its placeholders filled in; empty if it could not run."""
+        """Return the command with filled placeholders; empty if its verb cannot read the model."""
         verb = command.split(" ", 2)[1]
         known = self._known(incident, verb)
         varied = known["DIM"] if "DIM=" in command else None

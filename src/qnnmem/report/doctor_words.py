@@ -51,7 +51,7 @@ def _decided(incident: Incident) -> str:
 
 
 def _side(incident: Incident) -> str:
-    """Describe whether memory is probably short, with the share of such causes."""
+    """Describe whether memory is probably short, with the summed probability of memory causes."""
     known = _in_question(incident)
     enough = sum(candidate.score for candidate, _ in known) >= _ENOUGH
     if not enough and incident.is_memory == "unknown":

@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from qnnmem.text import lazy_pattern, printable, shorten
+from qnnmem.text import counted, lazy_pattern, printable, shorten
 from qnnmem.version import __version__
 
 Level = Literal["error", "warning"]
@@ -30,7 +30,7 @@ _LONGEST = 1000
 
 @dataclass(frozen=True, slots=True)
 class CiRule:
-    """Rule that a finding breaks, with its title, severity level and help."""
+    """Rule whose violation a finding reports: title, severity level and help."""
 
     id: str
     title: str
@@ -249,7 +249,7 @@ def github_commands(findings: Iterable[CiFinding], verdict: str) -> str:
     """Return a GitHub workflow command for each finding, then the verdict as a log line."""
     commands = [_github_command(finding) for finding in findings]
     left = len(commands) - _MOST_COMMANDS
-    more = [f"{left:,} more findings are in the summary"] if left > 0 else []
+    more = [f"{counted(left, 'more finding')} in the summary"] if left > 0 else []
     return "\n".join([*commands[:_MOST_COMMANDS], *more, printable(verdict)]) + "\n"
 
 

@@ -1,4 +1,4 @@
-"""Render whether files fit SoCs as text: verdict, needs against limits, suggestions."""
+"""Render as text whether files fit SoCs: the verdict, each need and limit, suggestions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _LIMITS = (
 def limit_lines(
     checks: Iterable[FitCheck], *, verbose: bool, decides: bool = True
 ) -> Iterator[str]:
-    """Yield a table of needs and limits; without `decides`, it shows no spare bytes."""
+    """Yield a table of each need and its limit; without `decides`, it shows no spare bytes."""
     rows = (row for check in checks for row in _limit_rows(check, verbose, decides))
     return text_table(_LIMITS, rows)
 
@@ -190,7 +190,7 @@ def _next(fit: SocFit, file: str, options: Sequence[str]) -> Iterator[str]:
 
 
 def _answered(fit: SocFit, verbose: bool) -> Iterator[str]:
-    """Yield the library's error code and reason, unless the verdict already shows them."""
+    """Yield the library's error code, the reason if not yet shown, and the decisive log line."""
     is_shown = fit.fits is None or fit.wrong_arch or fit.worst is None or fit.worst.spare is None
     why = "" if is_shown else shorten(fit.why, _LONGEST)
     if fit.code is not None:

@@ -191,7 +191,7 @@ def deployment_lines(change: JudgedChange) -> Iterator[str]:
     yield f"memory peak: while part {peak + 1} of {len(deployment.steps)} runs, with {waits}"
     words = f"weights {counted(deployment.weights_bytes, 'byte')} in all parts"
     if deployment.repeated_bytes:
-        words += f", {deployment.repeated_bytes:,} of them stored more than once"
+        words += f", of which {deployment.repeated_bytes:,} are duplicates"
     moved = counted(deployment.moved_bytes, "byte")
     yield f"{words}; {moved} passed between parts in each inference"
 

@@ -43,7 +43,7 @@ def render_lpai(binary: InspectedBinary, path: str) -> str:
     blocks = ["\n".join([*fatal[:1], *_about(binary, path)]), *map(_graph, binary.graphs)]
     if shared := together(binary.tcm, [graph.tcm for graph in binary.graphs]):
         pools = [(g.pools.get("scratch", 0), g.pools.get("persistent", 0)) for g in binary.graphs]
-        lines = [f"{shared[0]} in one run", _tcm(shared[1]), *shared_pools(pools)]
+        lines = [f"{shared[0]} together", _tcm(shared[1]), *shared_pools(pools)]
         blocks.append("\n".join(lines))
     return "\n\n".join(blocks) + "\n"
 
@@ -154,7 +154,7 @@ def _notes(graph: InspectedGraph) -> Iterator[str]:
     for note in graph.notes[:SHOWN]:
         yield f"  note: {shorten(note, _WIDE)}"
     if len(graph.notes) > SHOWN:
-        yield f"  … and {len(graph.notes) - SHOWN:,} more notes; --json lists all"
+        yield f"  … and {counted(len(graph.notes) - SHOWN, 'more note')}; --json lists all"
 
 
 def _side(title: str, rows: Sequence[Row], show: Callable[[Row], str]) -> Iterator[str]:

@@ -115,11 +115,11 @@ def _checked(plan: PlaceResult) -> Iterator[str]:
         expected = f"{low:,}" if low == high else f"{low:,} to {high:,}"
         mark = "" if check.in_range else ", WRONG"
         name = shorten(resident.file, _WIDE)
-        yield f"{size:>16}  {fact}, predicted {guess} with {expected}{mark}: {name}"
+        yield f"{size:>16}  {fact}; predicted {guess}, {expected} bytes{mark}: {name}"
     if any(check.admitted is None for check in checked):
         yield (
-            "not loaded: the x86 library estimates these contexts but cannot hold contexts with "
-            "shared weights"
+            "not loaded: the x86 library estimates the memory of these contexts, but cannot load "
+            "contexts with shared weights"
         )
 
 

@@ -423,7 +423,7 @@ def render_table(planned: Sequence[PlanRow]) -> str:
 
 
 def rows_of(planned: Sequence[PlanRow]) -> list[Row]:
-    """Return a row with the result or the error of each file, in the given order."""
+    """Return a row for each file, in the given order: the result, or the error."""
     return [row.result if isinstance(row, PlannedFile) else row for row in planned]
 
 
@@ -467,7 +467,7 @@ def _table(rows: Sequence[Row]) -> Iterator[str]:
 
 
 def crowded_lines(rows: Sequence[Row]) -> Iterator[str]:
-    """Yield notes on files with too many TCM allocations, or with plans for certain values only."""
+    """Yield notes on plans that hold only under conditions or have too many TCM allocations."""
     notes = [
         f"{shorten(row.input, 200)}: {line}"
         for row in rows
@@ -476,7 +476,7 @@ def crowded_lines(rows: Sequence[Row]) -> Iterator[str]:
     ]
     yield from notes[:_NAMED]
     if len(notes) > _NAMED:
-        yield f"… and {counted(len(notes) - _NAMED, 'more file')}"
+        yield f"… and {counted(len(notes) - _NAMED, 'more note')}"
 
 
 def _cells(row: Row) -> tuple[str, ...]:

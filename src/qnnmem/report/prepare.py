@@ -49,7 +49,7 @@ def render_text(
         lines += ["", *_graph(graph, plan), *([] if answer is None else [_tcm(answer)])]
     if shared := together(None if tcm.together is None else tcm.together.answer, alone):
         sizes = [(graph.scratch_bytes, graph.persistent_bytes) for graph in context.graphs]
-        lines += ["", f"{shared[0]} in one run", _tcm(shared[1]), *shared_pools(sizes)]
+        lines += ["", f"{shared[0]} together", _tcm(shared[1]), *shared_pools(sizes)]
     lines += [f"note: {shorten(note, _WIDE)}" for note in all_notes(prepared, notes)]
     lines += ["", *(f"{step:<12} {command}" for step, command in next_commands(context, path))]
     return "\n".join(lines) + "\n"
@@ -70,9 +70,7 @@ def _cures(error: QuantizedGraph) -> str:
     if not seen and error.tried:
         parts.append("wider data types do not halve the error")
     if error.made_up_samples:
-        parts.append(
-            "pass real samples with --calibration: the ranges of made-up samples differ from theirs"
-        )
+        parts.append("pass real samples with --calibration: made-up samples have other ranges")
     elif not seen:
         parts.append("check that the samples are what the model expects")
     return "; ".join(parts)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from qnnmem.qnn.codes import code_name
 from qnnmem.report.table import as_text
 from qnnmem.results.provoked import ProvokedResult
-from qnnmem.text import shorten
+from qnnmem.text import counted, shorten
 from qnnmem.units import format_size
 
 _WIDE = 300
@@ -44,4 +44,4 @@ def render_text(record: ProvokedResult) -> Iterator[str]:
         yield from (f"  {shorten(line, _WIDE)}" for line in record.lines[:_LINES])
         more = len(record.lines) - _LINES
         if more > 0:
-            yield f"  … and {more} more lines are in the record"
+            yield f"  … and {counted(more, 'more line')} in the record"

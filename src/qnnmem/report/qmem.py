@@ -134,8 +134,8 @@ def _times(rows: Sequence[Sequence[float]]) -> Iterator[str]:
     )
     yield (
         "the x86 library ignores the prepared mode, so all combinations do the same work; "
-        f"their difference of up to {ratio:.1f} times is noise. Only a device shows what a "
-        "mode costs or saves"
+        f"their times differ by a factor of up to {ratio:.1f}, which is noise. Only a device "
+        "shows what a mode costs or saves"
     )
 
 
@@ -167,7 +167,7 @@ def _misuses(result: QmemResult, *, verbose: bool) -> Iterator[str]:
     if tried:
         yield (
             "note: the x86 library answers 1000 because it registers no memory; the "
-            "contract's codes are qnnmem's"
+            "contract's codes come from qnnmem's emulation"
         )
 
 

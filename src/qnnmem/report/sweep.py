@@ -8,7 +8,7 @@ from qnnmem.errors import Words
 from qnnmem.flags import with_flags
 from qnnmem.htp.sweep import Largest, SweepRow, show
 from qnnmem.report.table import Column, text_table, thousands
-from qnnmem.text import shorten
+from qnnmem.text import counted, shorten
 
 _REASONS = 5
 _MEETS = {"fits": "fits", "compiles": "compiles for"}
@@ -80,12 +80,14 @@ def _largest(largest: Largest, soc: str) -> str:
 def _way(largest: Largest) -> str:
     """Describe how the search found the largest value."""
     if largest.predicted is None:
-        return "found by doubling and halving, because the sizes for small values are unknown"
+        return (
+            "found by doubling, then by bisection, because the sizes for small values are unknown"
+        )
     if largest.is_open:
         return f"{largest.predicted} was predicted from small values and is not confirmed"
     if largest.predicted == largest.value:
         return f"{largest.predicted} was predicted from small values and confirmed by compiling"
-    how = "by halving the gap" if largest.halved else "by compiling near it"
+    how = "by bisection" if largest.halved else "by compiling near it"
     return f"{largest.predicted} was predicted from small values; {largest.value} was found {how}"
 
 
@@ -117,4 +119,4 @@ def _reasons(rows: Sequence[SweepRow], say: Callable[[SweepRow], Words]) -> Iter
         reason = shorten(with_flags(say(same[0])), _LONGEST)
         yield f"{shorten(show(same[0].point), 100)}{more}: {reason}"
     if len(by_reason) > _REASONS:
-        yield f"… and {len(by_reason) - _REASONS:,} more reasons; --json lists all"
+        yield f"… and {counted(len(by_reason) - _REASONS, 'more reason')}; --json lists all"

@@ -35,7 +35,7 @@ def fatal_lines(answer: TcmAnswer | None) -> Iterator[str]:
 def together(
     shared: TcmAnswer | None, alone: Sequence[TcmAnswer | None]
 ) -> tuple[str, TcmAnswer] | None:
-    """Return a title and the verdict for all graphs together; None unless two have a verdict."""
+    """Return a title and the verdict for all graphs together; None if fewer than two have one."""
     count = sum(answer is not None for answer in alone)
     return None if shared is None or count < 2 else (f"all {count} graphs", shared)
 
@@ -72,9 +72,10 @@ def _changes(account: TcmAccount) -> Iterator[str]:
 
 
 def shared_pools(graphs: Sequence[tuple[int, int]]) -> Iterator[str]:
-    """Yield the total needs of several graphs; `graphs` holds scratch and persistent sizes.
+    """Yield the scratch and the persistent memory that several graphs need together.
 
-    The application decides which graphs execute at the same time.
+    `graphs` holds the scratch and persistent size of each graph. The
+    application decides which graphs execute at the same time.
     """
     sizes = [scratch for scratch, _ in graphs]
     yield (

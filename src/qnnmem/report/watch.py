@@ -61,7 +61,7 @@ def _lines(report: WatchResult) -> Iterator[str]:
         if report.not_checked:
             return
         yield "the program never called QnnInterface_getProviders: it loads no QNN library, asks "
-        yield "the library for nothing, or cannot be preloaded into (static or 32-bit)"
+        yield "the library for nothing, or cannot load the watcher (a static or 32-bit program)"
         return
     for library in report.libraries[:_ROWS]:
         version = ", ".join(filter(None, (f"API {library.api}", library.version)))
@@ -234,7 +234,7 @@ def _functions(report: WatchResult) -> Iterator[str]:
     )
     yield from text_table(_FUNCTIONS, cells)
     if len(rows) > _ROWS:
-        yield f"and {counted(len(rows) - _ROWS, 'function')} more"
+        yield f"and {counted(len(rows) - _ROWS, 'more function')}"
 
 
 def run_headline(run: FailedRun) -> str:

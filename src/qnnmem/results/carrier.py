@@ -1,4 +1,4 @@
-"""A deployment file: context binaries, host memory, and claims."""
+"""A deployment file: context binaries, host memory, and what the file claims."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ class CarriedBinary(Struct, frozen=True, kw_only=True):
     ] = None
     total: Annotated[Sourced | None, describe("Memory bill of this binary.")] = None
     need_low: Annotated[
-        Sourced | None, describe("Lower bound of its bytes in a process domain.")
+        Sourced | None, describe("Lower bound of the binary's bytes in a process domain.")
     ] = None
     need_high: Annotated[
-        Sourced | None, describe("Upper bound of its bytes in a process domain.")
+        Sourced | None, describe("Upper bound of the binary's bytes in a process domain.")
     ] = None
-    spill_fill: Annotated[Count, describe("Bytes of its largest spill/fill buffer.")] = 0
+    spill_fill: Annotated[Count, describe("Bytes of the binary's largest spill/fill buffer.")] = 0
     is_billed: Annotated[
         bool, describe("Whether the bill counts this binary; a device loads only one group.")
     ] = True
@@ -59,7 +59,7 @@ class HostPart(Struct, frozen=True):
 
 
 class CheckedClaim(Struct, frozen=True, kw_only=True):
-    """A claim of the file about its binaries, and the fact found in them."""
+    """A claim of the file about its binaries, and what the binaries state."""
 
     what: str
     claimed: str
@@ -96,12 +96,12 @@ class CarrierFacts(Struct, frozen=True, kw_only=True):
 
     @property
     def broken(self) -> tuple[CheckedClaim, ...]:
-        """Claims that the binaries contradict."""
+        """The claims of the file that its binaries contradict."""
         return tuple(claim for claim in self.claims if claim.holds is False)
 
 
 class CarrierResult(Result, frozen=True, kw_only=True, tag="qnnmem.carrier/1"):
-    """The content of a deployment file; binaries are described as by the vendor's tool."""
+    """The content of a deployment file; each binary is in the vendor's nesting."""
 
     file: str
     facts: CarrierFacts

@@ -83,7 +83,7 @@ class ChainBinary(Struct, frozen=True, kw_only=True):
 
 
 class HtpChain(Struct, frozen=True, kw_only=True):
-    """Measurements of the parts by the real HTP library, and whether all can be resident."""
+    """Measurements of the parts by the real HTP library, and how many can be resident together."""
 
     soc: Annotated[str, describe("Name of the SoC.")]
     library: Annotated[str, describe("Package and version.")]
@@ -99,7 +99,7 @@ class HtpChain(Struct, frozen=True, kw_only=True):
         Count,
         describe("Number of process domains that all parts take on a device, loaded in order."),
     ]
-    budget_bytes: Annotated[Count, describe("Bytes of one process domain.")]
+    budget_bytes: Annotated[Count, describe("Size of one process domain in bytes.")]
     resident_bytes: Annotated[
         Count, describe("Sum of the library's memory estimates for all parts, in bytes.")
     ]
@@ -127,8 +127,8 @@ class Chain(Result, frozen=True, kw_only=True, tag="qnnmem.chain/1"):
     deployment: Annotated[
         FixDeployment | None,
         describe(
-            "How the parts are deployed and how much memory they take together, as `qnnmem fix` "
-            "judged them; null without a budget."
+            "How the parts are deployed and how much memory they take together, according to "
+            "`qnnmem fix`; null without a budget."
         ),
     ] = None
 

@@ -112,7 +112,9 @@ class SubjectChange(Struct, frozen=True):
 class DiffResult(Result, frozen=True, kw_only=True, tag="qnnmem.diff/1"):
     """The comparison of two results: pools before and after, tensors and verdicts that changed."""
 
-    worse: Annotated[bool, describe("Whether the second result is worse; the exit code is 1 then.")]
+    worse: Annotated[
+        bool, describe("Whether the second result is worse; if so, the exit code is 1.")
+    ]
     changed: Annotated[bool, describe("Whether anything other than settings differs.")]
     verdict: Annotated[str, Meta(min_length=1), describe("The answer in one line.")]
     kind: Annotated[str, describe("Kind of both results.")] = ""

@@ -12,7 +12,7 @@ from qnnmem.results.result import Count, Result, describe
 
 
 class IncidentGroup(Struct, frozen=True):
-    """Incidents grouped by a common property, which --group-by names."""
+    """Incidents that share the property chosen with --group-by."""
 
     key: str
     incidents: Count
@@ -37,7 +37,7 @@ class DoctorResult(Result, frozen=True, kw_only=True, tag="qnnmem.doctor/1"):
     incidents: tuple[Incident, ...]
     why: Annotated[
         dict[str, str],
-        describe("Explanation of the cause in words, by name of the knowledge-base entry."),
+        describe("Explanation of each cause in words, by name of the knowledge-base entry."),
     ] = field(default_factory=dict)
     stats: Annotated[ReadAmount, describe("Amount of log data that was read.")] = ReadAmount()
     noise: Annotated[

@@ -119,12 +119,12 @@ class FitFacts(Struct, frozen=True, kw_only=True):
     same_as: Annotated[
         str,
         describe(
-            "SoC with the same limits, for which the compile was done instead; empty if none."
+            "SoC with the same limits that the model was compiled for instead; otherwise empty."
         ),
     ] = ""
     needs_int8: Annotated[bool, describe("True for a float model on a SoC without FP16.")] = False
     wrong_arch: Annotated[
-        bool, describe("True if the binary needs a newer Hexagon, whatever its sizes.")
+        bool, describe("True if the binary was made for a newer Hexagon than the SoC has.")
     ] = False
     checks: tuple[FitCheck, ...] = ()
     total: Annotated[Sourced | None, describe("Total memory; null if a part is unknown.")] = None

@@ -122,7 +122,7 @@ class FixDeployment(Struct, frozen=True, kw_only=True):
         Count | None, describe("Bytes of the weights of the unsplit model.")
     ]
     repeated_weights_bytes: Annotated[
-        Count, describe("Bytes of weights that are stored in more than one part.")
+        Count, describe("Bytes of duplicate weights: copies that more than one part stores.")
     ]
     moved_bytes_per_inference: Annotated[
         Count, describe("Bytes of tensors passed between parts in one inference.")
@@ -160,7 +160,7 @@ class ValidatedOutput(Struct, frozen=True, kw_only=True):
 
 
 class Validation(Struct, frozen=True, kw_only=True):
-    """The checks of a result by execution."""
+    """Checks made by running the result of a fix."""
 
     holds: Annotated[bool, describe("Whether the result passed every check.")]
     samples: Annotated[Count, describe("Number of samples.")]
@@ -175,7 +175,7 @@ class Validation(Struct, frozen=True, kw_only=True):
 
 
 class LossyOption(Struct, frozen=True):
-    """A remedy that changes results and whose plan would fit if it were allowed."""
+    """A remedy whose plan would fit, but which changes results and is not allowed."""
 
     allow: Annotated[str, describe("Name of the remedy to allow.")]
     pool: Annotated[str, describe("Pool that `bytes` counts.")]
@@ -279,7 +279,7 @@ class FixedModel(Result, frozen=True, kw_only=True, tag="qnnmem.fix/1"):
 
     @property
     def chosen(self) -> RemedyTrial:
-        """The trial that is the result."""
+        """The chosen trial, whose model is the result."""
         return self.tried[self.best]
 
     @property

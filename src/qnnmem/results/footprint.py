@@ -288,7 +288,7 @@ def named_parts(parts: BillParts) -> tuple[tuple[PartName, Sourced | None], ...]
 
 
 def least_vtcm(used: Sourced, stored: Sourced | None) -> Sourced:
-    """Return the smaller of used and stored VTCM, if the used size is only assumed."""
+    """Return the used VTCM; if it is only computed, the smaller of the used and the stored VTCM."""
     if stored is None or used.origin is not Origin.COMPUTED:
         return used
     return min(stored, used, key=lambda size: size.value)

@@ -111,7 +111,7 @@ class ModelNumbers(msgspec.Struct, frozen=True):
 
 
 class Conclusion(msgspec.Struct, frozen=True):
-    """The conclusion from the lines of an incident; incidents judged alike share it."""
+    """The conclusion from the lines of an incident; incidents with equal conclusions share one."""
 
     stage: Stage
     cause: Annotated[str, describe("The cause, one of a closed set.")]
@@ -131,7 +131,7 @@ class Conclusion(msgspec.Struct, frozen=True):
 
     @property
     def decided_memory(self) -> bool | None:
-        """Whether memory is short; None if the verdict is undecided, whatever is probable."""
+        """Whether memory is short; None if the verdict is undecided, even if it is probable."""
         is_short = self.is_memory
         return is_short if isinstance(is_short, bool) and self.verdict != "undecided" else None
 
@@ -164,7 +164,7 @@ class Incident(Conclusion, frozen=True, omit_defaults=True, gc=False):
     stage_told: Annotated[
         bool,
         describe(
-            "Whether a line shows the stage; if not, `stage` is the usual one for this failure.",
+            "Whether a line shows the stage; if not, `stage` is the usual stage of this failure.",
             is_omitted=True,
         ),
     ] = True

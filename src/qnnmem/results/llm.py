@@ -125,13 +125,14 @@ class LlmResult(Result, frozen=True, kw_only=True, tag="qnnmem.llm/1"):
     why: Annotated[str, describe("Decisive limit.")]
     shards: tuple[LlmShard, ...]
     placement: Annotated[Placement, describe("Load order and process domains.")]
-    budget: Annotated[Sourced, describe("Bytes of one process domain.")]
+    budget: Annotated[Sourced, describe("Size of one process domain in bytes.")]
     max_domains: SourcedNumber = DOMAINS
     file_bytes: Sourced
     recipe_range: Annotated[
         SizeRange | None,
         describe(
-            "Range of the size of all files over the usual recipes; null if a recipe is stated."
+            "Smallest and largest total file size over the usual recipes; null if a recipe "
+            "is stated."
         ),
     ] = None
     kv_bytes_per_token: Sourced
@@ -161,7 +162,7 @@ class LlmResult(Result, frozen=True, kw_only=True, tag="qnnmem.llm/1"):
 
     @property
     def fits(self) -> bool | None:
-        """True if the model fits; None if the limit is between the bounds."""
+        """True if the model fits; None if the limit is between the bounds of the need."""
         return answer_of(self.answer)
 
     @property

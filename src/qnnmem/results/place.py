@@ -46,7 +46,7 @@ class PlacedContext(Struct, frozen=True, kw_only=True):
     file: str
     need_low: SourcedNumber
     need_high: SourcedNumber
-    spill_fill: Annotated[Count, describe("Bytes of its largest spill/fill buffer.")] = 0
+    spill_fill: Annotated[Count, describe("Bytes of the context's largest spill/fill buffer.")] = 0
 
     @property
     def size(self) -> int:
@@ -64,7 +64,7 @@ class Admission(Struct, frozen=True, kw_only=True):
         bool | None,
         describe(
             "Answer of the library; null if the x86 library estimates the context but "
-            "cannot hold it."
+            "cannot load it."
         ),
     ]
     code: Annotated[
@@ -85,7 +85,7 @@ class PlaceResult(Result, frozen=True, kw_only=True, tag="qnnmem.place/1"):
     """The placement in the given order and in the best order, and the verdict."""
 
     answer: Annotated[FitAnswer, describe("Whether all contexts fit in the given order.")]
-    budget: Annotated[SourcedNumber, describe("Bytes of one process domain.")]
+    budget: Annotated[SourcedNumber, describe("Size of one process domain in bytes.")]
     max_domains: Annotated[
         SourcedNumber, describe("Process domains that one process can have.")
     ] = DOMAINS

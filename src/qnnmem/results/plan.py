@@ -29,8 +29,8 @@ class PlanPeak(Struct, frozen=True):
     step: Annotated[
         Difference,
         describe(
-            "Step counted in ops from 0; -1 is before the first op, the number of ops is "
-            "after the last."
+            "Position of the op in execution order, from 0; -1 is before the first op, the number "
+            "of ops is after the last op."
         ),
     ]
     op: Annotated[str | None, describe("Name and type of the op at this step; null if none runs.")]
@@ -44,7 +44,7 @@ def too_many(buffers: int, limit: int) -> str:
 
 
 class TcmAnswer(Struct, frozen=True):
-    """Verdict on whether a binary or constants, plus IO, fit the TCM of aDSP direct mode."""
+    """Verdict on whether a model's binary (or constants) and IO fit the TCM of aDSP direct mode."""
 
     fits: Annotated[
         bool,
@@ -315,7 +315,7 @@ class PlanResult(Result, frozen=True, kw_only=True, tag="qnnmem.plan/1"):
     notes: Annotated[tuple[str, ...], describe("Notes from reading the file.")] = ()
     origins: Annotated[
         dict[str, Origin],
-        describe("Origin of the numbers, by key: computed, or how they are known and the source."),
+        describe("Origin of each number, by key: `computed`, or another origin and its source."),
     ] = field(default_factory=dict)
 
     @property

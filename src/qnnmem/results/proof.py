@@ -18,7 +18,7 @@ class ProofScope(Enum):
 
     @property
     def basis(self) -> str:
-        """The clause that says that a verdict is based on an estimate; otherwise empty."""
+        """The phrase that says that a verdict is based on an estimate; empty if it is not."""
         return f" by an {self.value}" if self is ProofScope.ESTIMATE else ""
 
 

@@ -89,7 +89,7 @@ def _imported(place: str) -> Any:
 
 
 def schema_in(values: Any) -> str | None:
-    """Return the name of the schema in decoded JSON, even inside a vendor's nesting, or None."""
+    """Return the schema that decoded JSON names, also inside the vendor's nesting; else None."""
     ours = _ours(values)
     name = ours.get("schema") if isinstance(ours, Mapping) else None
     return name if isinstance(name, str) else None
@@ -101,7 +101,7 @@ def _ours(values: Any) -> Any:
 
 
 def read_result(values: Any, where: str) -> SchemaDocument:
-    """Return the result in decoded JSON; raise UsageError if it contains no result."""
+    """Return the result that decoded JSON contains; raise UsageError if there is none."""
     name = schema_in(values)
     if name is None or name not in _TYPES:
         raise UsageError(f"{quote(name)} is not the schema of a result", where=where)
@@ -109,7 +109,7 @@ def read_result(values: Any, where: str) -> SchemaDocument:
 
 
 def read_document(values: Any, where: str) -> msgspec.Struct:
-    """Return the result in decoded JSON, inside the vendor's nesting if it has one."""
+    """Return decoded JSON as a result, or as the vendor's document that contains the result."""
     name = schema_in(values)
     if name is None or name not in _DOCUMENTS:
         return read_result(values, where)

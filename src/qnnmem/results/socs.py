@@ -26,7 +26,8 @@ class Soc(Struct, frozen=True, kw_only=True):
         name="vtcm_bytes"
     )
     graph_limit: Annotated[
-        SourcedNumber | None, describe("Limit for the compile estimate of one graph, in bytes.")
+        SourcedNumber | None,
+        describe("Limit for the compiler's estimate of one graph's memory, in bytes."),
     ] = field(name="compile_limit_bytes")
     fp16: Annotated[bool | None, describe("Whether a float model compiles.")]
     fp16_source: Annotated[str, describe("How the FP16 support was measured.")] = ""
@@ -46,7 +47,7 @@ class Soc(Struct, frozen=True, kw_only=True):
 
     @property
     def compile_limit(self) -> Sourced | None:
-        """Limit for the estimate of one graph in bytes."""
+        """Limit in bytes for the compiler's estimate of one graph's memory."""
         return None if self.graph_limit is None else self.graph_limit.sourced
 
 

@@ -86,7 +86,7 @@ class SearchEnd(Struct, frozen=True, kw_only=True):
 
 
 class LargestValue(SearchEnd, frozen=True):
-    """The largest value of one setting that reaches the goal; `setting` has the other settings."""
+    """The largest value of one setting that reaches the goal; `setting` holds the others."""
 
     name: str
     setting: dict[str, SettingValue]

@@ -63,7 +63,7 @@ class TogetherResult(Result, frozen=True, kw_only=True, tag="qnnmem.together/1")
             "Exit code of the command: 0 if every budget is met, 1 if one is not, 3 if undecided."
         ),
     ] = 0
-    origins: Annotated[dict[str, str], describe("Origin of the numbers, by key.")] = field(
+    origins: Annotated[dict[str, str], describe("Origin of each number, by key.")] = field(
         default_factory=dict
     )
     plans: Annotated[tuple[PlanResult, ...], describe("Plan of each model alone.")]

@@ -65,7 +65,7 @@ def _tightest(model: ModelCheck) -> tuple[float, str]:
 
 
 def _margin(model: ModelCheck) -> tuple[float, str, str]:
-    """Return the used share of the tightest limit, to sort by, and a cell's CSS class and text."""
+    """Return a cell's sort key (the used share of the tightest limit), CSS class and text."""
     share, pool = _tightest(model)
     words = f"{pool} {share_words(share)}" if pool else model.answer or "no budget"
     if model.fits is False or model.exit_code in (1, 2):

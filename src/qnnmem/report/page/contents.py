@@ -84,7 +84,7 @@ def _short(data_type: str) -> str:
 
 def _beyond(number: int) -> Iterator[Html]:
     if number > _MOST:
-        yield tag("p", f"{counted(number - _MOST, 'graph')} more in the result.")
+        yield tag("p", f"{counted(number - _MOST, 'more graph')} in the JSON result.")
 
 
 def binary_section(ours: InspectedBinary, file: str = "") -> PageSection:

@@ -35,7 +35,7 @@ def doctor_section(result: DoctorResult) -> PageSection:
         )
     shown = [_incident(incident, result.why) for incident in result.incidents[:_MOST]]
     left = len(result.incidents) - _MOST
-    more = [tag("p", f"{left:,} more incidents in the result.")] if left > 0 else []
+    more = [tag("p", f"{counted(left, 'more incident')} in the JSON result.")] if left > 0 else []
     return PageSection(title, lines([*shown, *more, *notes, *_read(result)]))
 
 

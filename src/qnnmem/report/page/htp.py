@@ -150,7 +150,9 @@ def _graphs(bill: Bill) -> Iterator[Html]:
         ("total", "spill/fill"),
     )
     if len(bill.graphs) > len(shown):
-        yield tag("p", f"{len(bill.graphs) - len(shown):,} more graphs in the result.")
+        yield tag(
+            "p", f"{counted(len(bill.graphs) - len(shown), 'more graph')} in the JSON result."
+        )
 
 
 def shade_keys(*kinds: tuple[str, str]) -> Html:
@@ -274,7 +276,7 @@ def fit_section(fit: FitResult) -> PageSection:
 
 
 def _tightest_words(soc: SocFit) -> str:
-    """Describe the deciding need and its limit, or the reason if no need decides."""
+    """Describe the tightest need and its limit; without one, return the reason for the verdict."""
     check = None if soc.fits is None or soc.wrong_arch else soc.tightest
     if check is None or check.spare is None or check.limit is None or check.need_high is None:
         return soc.why
@@ -437,7 +439,7 @@ def _domains(place: PlaceResult, placing: Placement) -> Html:
 def domain_bars(
     placing: Placement, contexts: Sequence[tuple[str, int]], budget: Sourced | SourcedNumber
 ) -> Iterator[Html]:
-    """Yield each process domain as a bar of its contexts, given as names and sizes, and a key."""
+    """Yield a bar for each process domain, and a key; `contexts` are names and sizes."""
 
     def pieces(domain: PlacedDomain) -> list[tuple[str, int]]:
         known = [index for index in domain.contexts if index < len(contexts)]
@@ -495,7 +497,7 @@ def carrier_section(result: CarrierResult) -> PageSection:
 
 
 def carrier_parts(facts: CarrierFacts) -> Iterator[Html]:
-    """Yield the distinct contexts, the CPU side, the file's claims, and parts without a bill."""
+    """Yield the distinct contexts, the CPU side, the claims of the file, and unread parts."""
     contexts = [
         (
             binary.name,

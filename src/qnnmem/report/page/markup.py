@@ -67,7 +67,7 @@ def table(head: Sequence[str], rows: Iterable[Sequence[Cell]], caption: str = ""
     return Html(
         f'<div class="wide"><table>{title}<thead><tr>{top}</tr></thead>'
         f"<tbody>\n{body}\n</tbody></table></div>"
-        + (tag("p", f"{counted(more, 'row')} more in the result.") if more else "")
+        + (tag("p", f"{counted(more, 'more row')} in the JSON result.") if more else "")
     )
 
 

@@ -113,8 +113,8 @@ def _peak(plan: PlanMap, boxes: Sequence[PlanBuffer]) -> Iterator[Html]:
     yield tag("p", f"What sets the peak, {size} at step {plan.peak.step:,}{op}:")
     yield tag("ul", *buttons[:_FIRST], class_="peaks")
     if len(live) > _FIRST:
-        which = "" if len(live) <= _PEAKS else f", of which the {_PEAKS - _FIRST} largest"
-        more = f"{counted(len(live) - _FIRST, 'tensor')} more at the peak{which}"
+        which = "" if len(live) <= _PEAKS else f", of which these are the {_PEAKS - _FIRST} largest"
+        more = f"{counted(len(live) - _FIRST, 'more tensor')} at the peak{which}"
         yield details(more, tag("ul", *buttons[_FIRST:], class_="peaks"))
 
 

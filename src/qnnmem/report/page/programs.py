@@ -38,7 +38,7 @@ def client_section(result: ClientResult) -> PageSection:
     """Return a section with the findings of check-client, and charts of live objects by call."""
     where = ", ".join(filter(None, (result.mode, result.hw_version)))
     known = f"{counted(result.suppressed, 'known finding')} left out" if result.suppressed else ""
-    more = f"{counted(result.left_out, 'finding')} more were found but are not listed"
+    more = f"{counted(result.left_out, 'more finding')} not listed"
     body = [
         *_answer(result.passes, bool(result.calls), result.verdict, _is_open(result)),
         *(_rule(finding) for finding in result.findings[:_MOST]),
@@ -127,7 +127,7 @@ def _footer(command: Sequence[str], *facts: str) -> Html:
 
 def _beyond(number: int, noun: str) -> Iterator[Html]:
     if number > _MOST:
-        yield tag("p", f"{counted(number - _MOST, noun)} more in the result.")
+        yield tag("p", f"{counted(number - _MOST, f'more {noun}')} in the JSON result.")
 
 
 def _rule(finding: ClientFinding) -> Html:
@@ -256,7 +256,7 @@ def _charts(contexts: Points, registered: Points, unit: str) -> Iterator[Html]:
 
 
 def _thinned(points: Points) -> Points:
-    """Return the highest and the last point of each interval if there are too many points."""
+    """Return the points; if they are too many, only the highest and the last of each interval."""
     ordered = sorted(points, key=lambda point: point[0])  # stable for equal times
     stretch = -(-2 * len(ordered) // _DRAWN)
     if stretch < 2:
