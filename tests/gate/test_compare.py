@@ -433,7 +433,7 @@ def test_what_is_no_result_is_refused_in_a_sentence(result: Any, words: str) -> 
 
 def test_results_of_two_kinds_are_not_compared() -> None:
     """Results of two kinds are refused with both names."""
-    with pytest.raises(UsageError, match=r"a plan of memory and .* a diagnosis, which cannot"):
+    with pytest.raises(UsageError, match=r"a plan of memory and .* a diagnosis; different kinds"):
         compare_results(plan(), doctor())
 
 

@@ -314,8 +314,7 @@ class LlmOptions(Options, frozen=True, kw_only=True):
         tuple[str, ...],
         Opt(
             "--vary",
-            "Add a table row for each value of context, ar, shards or kv, e.g. context=1024,4096; "
-            "A..B doubles A up to B.",
+            "Also try values of context, ar, shards or kv: context=1024,4096; A..B doubles A to B.",
             metavar="NAME=A,B",
             is_local=True,
         ),
