@@ -139,7 +139,8 @@ def _options(*words: str) -> str:
     for option in _visible(context):
         if is_shared(option):
             schema = (option.help or "").partition(" schema is ")[2].rstrip(".")
-            shared.append(_spellings(option) + (f" ({schema})" if schema else ""))
+            spellings = "/".join(f"`{spelling}`" for spelling in option.opts)
+            shared.append(spellings + (f" ({schema})" if schema else ""))
     lines += ["", f"[Shared options](index.md#shared-options): {', '.join(shared)}."]
     exit_codes = _exit_sentence(command)
     return "\n".join([*lines, "", f"Exit codes: {exit_codes}"] if exit_codes else lines)
