@@ -113,7 +113,7 @@ def test_limits_are_named_by_their_number(escapes: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(socket_server, "_MOST_CONNECTIONS", 512)
     monkeypatch.setattr(process_memory, "MOST_PROCESSES", 1)
     said = in_words(missed(escapes, "forks").not_checked)
-    assert "limit: 1 processes for one program is reached" in said
+    assert "limit: 1 processes of one program" in said
 
 
 def test_threads_beyond_the_rows_are_counted_together(
@@ -253,7 +253,7 @@ def test_watch_says_what_it_did_not_see(
     done = watch("-o", trace, "--", escapes, "forks-makes")
     assert exit_code(done) == 3
     assert "not watched: " in done.output
-    assert "limit: 1 processes for one program is reached" in done.output
+    assert "limit: 1 processes of one program" in done.output
     read = watch("--read", trace, "--json")
     assert exit_code(read) == 3
     found = json.loads(read.stdout)

@@ -222,7 +222,7 @@ def test_what_is_not_executed_as_it_was_prepared_is_said(
     ("what", "said", "left_with", "failed"),
     [
         ("together", "the failure goes away with one call at a time", 1, 0),
-        ("finalize-fails", "the failure stays with one call at a time", 1, 1),
+        ("finalize-fails", "the failure also occurs with one call at a time", 1, 1),
         ("", "no failure in the unchanged run", 0, 0),
     ],
 )
@@ -341,7 +341,7 @@ def test_traces_that_are_none_are_refused_in_a_sentence(tmp_path: Path) -> None:
     [
         ((), "no program"),
         (("--read", "x", "--", "y"), "--read"),
-        (("--fail", "memRegister", "--", "true"), "does not specify calls"),
+        (("--fail", "memRegister", "--", "true"), "does not state which calls"),
         (("--fail", "memRegistr=1", "--", "true"), "memRegister"),
         (("--fail", "memRegister=0", "--", "true"), "not a QNN error code"),
         (("--fail", "graphExecute>1M=1002", "--", "true"), "no byte count"),

@@ -1,1 +1,1 @@
-"""Real programs that use QNN, run with a preloaded shared object and checked or watched."""
+"""Real programs that use QNN, run with a preloaded shared object that reports their QNN calls."""

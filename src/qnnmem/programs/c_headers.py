@@ -1,8 +1,8 @@
-"""C declarations of QNN for LPAI clients, so that they compile without an SDK.
+"""C declarations of QNN, with which LPAI clients compile without an SDK.
 
 The structs are in `headers/qnnmem_qnn.h`, the arguments of functions in `headers/functions.txt`.
-Numbers and codes come from the tables of this package. The files have the same names as the SDK's
-headers.
+Numbers and codes come from the tables of this package. The written headers have the same names as
+those of the SDK.
 """
 
 from __future__ import annotations

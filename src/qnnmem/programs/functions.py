@@ -1,4 +1,4 @@
-"""QNN's functions by their numbers in the shims, and the handles they create and free."""
+"""QNN's functions, numbered as in the shared objects, and the handles they create or free."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Start a user's program with a preloaded shared object, wait for its end, kill its processes.
+"""Start a user's program with a preloaded shared object, await its end and kill its processes.
 
 Programs that cannot load the object are refused.
 """
@@ -46,7 +46,7 @@ _GRACE_S = 2.0  # seconds after an interrupt, which the terminal also sends to t
 
 
 def build_objects(target: Path, part: NativePart) -> Path:
-    """Write the shared objects of a part into a folder; return the folder."""
+    """Write the shared objects of a native part into a folder; return the folder."""
     if not sys.platform.startswith("linux"):
         raise UsageError("programs can be checked only on Linux; elsewhere use a Linux container")
     _check_folder(target)
@@ -104,7 +104,7 @@ def check_program(command: str) -> str:
 
 
 def sanitizer_of(path: Path) -> str:
-    """Return the sanitizer library of a program, which must be preloaded first; "" without one."""
+    """Return the sanitizer library of a program, which must be preloaded first; "" if none."""
     with path.open("rb") as file:
         found = re.search(rb"lib[at]san\.so\.[0-9]+", file.read(_LARGEST_PROGRAM))
     return found[0].decode() if found else ""
@@ -139,7 +139,7 @@ def started(
     """Start a program with a preloaded object; its whole process tree is killed at the end.
 
     `to_stderr` keeps standard output free for the result. `output` receives everything that the
-    program prints; standard input is then empty.
+    program prints; with `output`, standard input is empty.
     """
     objects = (sanitizer_of(Path(program)), str(preload), os.environ.get("LD_PRELOAD", ""))
     own = {"LD_PRELOAD": ":".join(filter(None, objects))}

@@ -61,12 +61,12 @@ def in_words(missed: Sequence[NotChecked]) -> str:
 
 
 def listed(missed: Sequence[NotChecked]) -> Iterator[str]:
-    """Yield a line for each thread if there are several, which `in_words` only counts."""
+    """Yield a line for each thread with unchecked calls if there are several such threads."""
     threads = [entry for entry in missed if entry.thread]
     if len(threads) > 1:
         yield from (f"  not checked  {entry.what}" for entry in threads[:_LISTED])
         if len(threads) > _LISTED:
-            yield f"  and {len(threads) - _LISTED:,} more threads"
+            yield f"  and {counted(len(threads) - _LISTED, 'more thread')}"
 
 
 def _who(entry: NotChecked) -> str:
@@ -117,25 +117,25 @@ class Ledger:
         return sum(made - lost for number, _, made, lost in rows if number == process)
 
     def refuse(self, why: str) -> None:
-        """Record why a message or process was refused; reported only if calls are missing."""
+        """Record the reason for a refusal; it is reported only if calls are missing."""
         with self._lock:
             self._refusals.setdefault(why)
 
     def miss(self, what: str) -> None:
-        """Record a part that could not be checked."""
+        """Record a part of the program that could not be checked."""
         with self._lock:
             self._missed.setdefault(what)
 
     def functions(self) -> Iterator[tuple[int, int, int]]:
-        """Yield each function's number of calls, nanoseconds and number of failures."""
+        """Yield for each function: number of calls, time in nanoseconds, number of failures."""
         data = os.pread(self._file, FUNCTIONS * FUNCTION.size, _FUNCTIONS_AT)
         return FUNCTION.iter_unpack(data.ljust(FUNCTIONS * FUNCTION.size, b"\0"))
 
     def not_checked(self, foreign_calls: str) -> tuple[NotChecked, ...]:
-        """Return the calls and parts that were not checked, after waiting briefly for processes.
+        """Return the calls and parts of the program that were not checked.
 
-        A process may outlive the program. `foreign_calls` describes the calls that are missed if
-        the program loads QNN from elsewhere.
+        First wait briefly for processes that outlive the program. `foreign_calls` describes the
+        calls that are missed if the program loads QNN from elsewhere.
         """
         running = self._running()
         data = os.pread(self._file, LEDGER_BYTES, 0).ljust(LEDGER_BYTES, b"\0")

@@ -1,11 +1,13 @@
 """Memory of another process, read and written while one of its calls waits.
 
 Addresses and sizes come from the program and are untrusted: reads are bounded, and an unmapped
-address raises `Unreadable`. Linux lets ancestors of the same user open `/proc/PID`.
+address raises `Unreadable`. Linux lets a process open `/proc/PID` of its descendants
+if they have the same user.
 
 Large buffers are copied with `process_vm_readv` and `process_vm_writev`, because `/proc/PID/mem`
-copies every page twice. The file stays attached to its process, but a pid may be reused. The fast
-calls are therefore used only while a pidfd shows that the same process has the pid.
+copies every page twice. An open `/proc/PID/mem` stays attached to its process, but the fast calls
+name the process by its pid, which may be reused. They are used only while a pidfd shows that the
+same process has the pid.
 """
 
 from __future__ import annotations
@@ -69,7 +71,7 @@ class Unreadable(Fault):
 
 
 class Gone(Unreadable):
-    """Raised if the process has ended, with all of its memory."""
+    """Raised if the process has ended, so that its memory no longer exists."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +272,7 @@ class ProcessMemory:
             return True
 
     def note_alignment(self) -> None:
-        """Mark blocks allocated from now on: the client has queried the alignment."""
+        """Mark blocks allocated from now on as allocated after the query of the alignment."""
         if self._shared:
             self.write(struct.pack("<Q", _ALIGNMENT_KNOWN), self._shared + _EPOCH_AT)
 
@@ -291,9 +293,9 @@ class ProcessMemory:
             raise Unreadable(address, size, "outside all heap blocks")
 
     def thread_has_ended(self, address: int) -> bool | None:
-        """Return whether the thread whose stack or variables are there has ended; None: no thread.
+        """Return whether the thread whose stack or variables are at an address has ended.
 
-        The initial thread of the process does not count.
+        Return None for other addresses and for the initial thread of the process.
         """
         if not self._shared:
             return None
@@ -326,9 +328,10 @@ class ProcessMemory:
     def _nearest(
         self, at: int, count: int, address: int, slack: int = 0, oldest: int | None = None
     ) -> Block | None:
-        """Return the newest recorded block that contains an address; row `oldest` is the oldest.
+        """Return the newest recorded block that contains an address, or None.
 
-        Without `oldest`, return the block with the highest start.
+        `oldest` is the row of the oldest block. If it is None, return the block with the highest
+        start instead of the newest.
         """
         import numpy
 
@@ -387,7 +390,7 @@ def _room_behind(path: str, base: int, address: int) -> int | None:
 
 @lru_cache(maxsize=64)
 def _objects(path: str) -> tuple[bool, NDArray[Any]]:
-    """Return True if a file has fixed addresses, and the start and size of each object in it."""
+    """Return whether a file has fixed addresses, and the start and size of each object in it."""
     import numpy
 
     try:
@@ -483,7 +486,7 @@ class QuickCopies:
 
 @dataclass(frozen=True, slots=True)
 class Presence:
-    """Memory of a process, and an address in its executable; 0 if unknown."""
+    """Memory of a process, and an address in its executable; the address is 0 if unknown."""
 
     memory: ProcessMemory
     address: int
@@ -537,7 +540,7 @@ class KnownProcesses(Generic[One]):
                 process = None
             if process is None:
                 if len(self._now) + len(self._gone) >= MOST_PROCESSES:
-                    raise TurnedAway(f"{MOST_PROCESSES:,} processes for one program is reached")
+                    raise TurnedAway(f"{MOST_PROCESSES:,} processes of one program")
                 try:
                     process = self._now[pid] = look_into()
                 except OSError as exc:

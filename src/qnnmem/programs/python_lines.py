@@ -37,7 +37,7 @@ class PythonLines:
     model: str = ""
 
     def with_text(self, data: bytes, memory: ProcessMemory) -> PythonLines:
-        """Return a copy with the lines of another message."""
+        """Return a copy to which the lines of another message are added."""
         frames, model = list(self.frames), self.model
         for line in data.decode("utf-8", "replace").split("\n"):
             if (found := _FILE.fullmatch(line)) and len(frames) < _MOST:

@@ -131,7 +131,7 @@ class ProgramConnection:
     def confirm(self) -> None:
         """Raise `Hangup` if the pid of `peer` may now belong to another process.
 
-        Call it after the process was opened: the peer may have ended and its pid may be reused.
+        Call this after the process was opened: the peer may have ended and its pid may be reused.
         Linux before 6.5 cannot detect this.
         """
         try:

@@ -64,7 +64,7 @@ class Symbols:
         return self._tool is not None
 
     def trace(self, memory: ProcessMemory, addresses: Iterable[int]) -> Trace:
-        """Return modules and offsets of addresses while the program is alive; cheap."""
+        """Return files and offsets of addresses quickly, while the program is alive."""
         maps = memory.mappings()
         places: list[tuple[str, int]] = []
         for at in addresses:
@@ -113,11 +113,11 @@ class Symbols:
         ]
 
     def _nearby(self, path: str, offset: int, stack: Stack) -> Stack:
-        """Return the stack of the nearest code before the call that has a line.
+        """Return the stack of the nearest code with a line before a call without a line.
 
-        A call that the compiler merged with other calls has no line. With clang, the code for its
-        arguments has no line either. The code before it belongs to the same function, or to the
-        place that called the function.
+        A call that the compiler merged with other calls has no line. With clang, the code for the
+        call's arguments has no line either. The code before the call belongs to the same function,
+        or to the place that called the function.
         """
         steps = range(offset - 1, max(0, offset - _NEAR), -1)
         before = self._run(str(self._tool), path, list(steps))
@@ -132,7 +132,7 @@ class Symbols:
         ]
 
     def _output(self, command: list[str]) -> str:
-        """Run a tool and return its output; empty if the time is used up."""
+        """Run a tool and return its output; empty if the time has run out."""
         left = self._end - monotonic()
         if left <= 0:
             return ""
@@ -161,7 +161,7 @@ class Symbols:
 
 
 def _groups(lines: list[str]) -> list[list[tuple[str, str]]]:
-    """Split the output by address; each group has pairs of function and place, inlined first."""
+    """Split the output by address; each group has pairs of function and place, innermost first."""
     groups: list[list[str]] = []
     for line in lines:
         if re.fullmatch(r"0x[0-9a-f]+", line):

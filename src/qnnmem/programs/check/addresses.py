@@ -48,7 +48,7 @@ def _held(graph: CheckedGraph) -> Iterator[tuple[str, object]]:
 def describe(
     session: ClientSession, process: ClientProcess, address: int
 ) -> tuple[str, str, Trace]:
-    """Return a description of an address, and how and where its memory was freed."""
+    """Return a description of an address; for freed memory, also a label and the call stack."""
     if address < _NULL:
         return "NULL" if not address else f"{address:#x}, a member of a struct at NULL", "", ()
     gone = process.buffers.freeing(address)
@@ -189,7 +189,7 @@ def note_overrun(
     previous: int = 0,
     call: str = "",
 ) -> None:
-    """Report rule X2: bytes beside a block were overwritten since the previous call."""
+    """Report rule X2: bytes beside a block have been overwritten since the previous call."""
     name = name_of(session, process, buffer)
     side = "after" if end >= buffer.end else "before"
     is_whole = end in (buffer.end, buffer.address - len(GUARD))

@@ -1,7 +1,7 @@
-"""Buffers that the client passed to QNN: a copy of each buffer, and whether it was freed.
+"""Buffers that the client passed to QNN, each with a copy and a record of how it was freed.
 
-The client reports when it frees a buffer in use. If the heap block of a buffer is known, the buffer
-ends where the block ends, whatever the descriptor claims.
+The client reports when it frees a buffer that is in use. If the heap block of a buffer is known,
+the buffer ends where the block ends, even if the descriptor states another size.
 """
 
 from __future__ import annotations
@@ -181,7 +181,7 @@ class ClientBuffers:
             self._guarded[place] = made
 
     def cover(self, buffer: ForeignMemory) -> Extent | None:
-        """Return the pages that hold only this buffer, for blocking access to them; else None."""
+        """Return the pages that hold only this buffer, to block access to them; None if there are none."""
         low = -(-buffer.address // _PAGE) * _PAGE
         high = buffer.end // _PAGE * _PAGE
         block = self._memory.block_at(buffer.address)
@@ -219,8 +219,8 @@ class ClientBuffers:
     def overruns(self, start: int = 0, size: int = 0) -> list[tuple[int, ForeignMemory]]:
         """Return addresses of overwritten bytes beside blocks, each with the buffer in the block.
 
-        The result covers overruns since the last call, and blocks in the given range. Each address
-        is returned once.
+        The addresses are those recorded since the last call, and those beside blocks in the given
+        range. Each address is returned once.
         """
         if not size and not self._overrun:
             return []
@@ -379,7 +379,7 @@ class ClientBuffers:
 
 
 def _whole_pages(extent: Extent) -> Extent:
-    """Return an extent with the rest of its first and last page."""
+    """Return an extent, extended at both ends to whole pages."""
     return Extent(extent.start // _PAGE * _PAGE, -(-extent.end // _PAGE) * _PAGE, extent.space)
 
 

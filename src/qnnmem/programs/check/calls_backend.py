@@ -61,7 +61,7 @@ class WatchedBackend(Backend):
     client_log: ClientLog | None
 
     def note(self, found: Finding) -> None:
-        """Record a finding for the current call; report it at once for a queued execution."""
+        """Record a finding for the current call; for a queued execution, report it at once."""
         if not can_be_freed(found):
             return
         call = current_call()
@@ -81,7 +81,7 @@ class WatchedBackend(Backend):
         super().fail(code, found)
 
     def _later(self, found: Finding, code: int) -> None:
-        """Report a finding of a queued execution: the client's call has already returned."""
+        """Report a finding of a queued execution, whose call has already returned."""
         session = self.session
         stack = session.symbols.stack(found.trace)
         gone = [process.buffers.freeing(found.address) for process in session.processes.now()]
@@ -234,7 +234,7 @@ def profile_create(call: ClientCall) -> int:
 
 
 def _made(call: ClientCall, kind: str) -> Resource:
-    """Return a leak-checked resource for a log or a profile, which the contract does not track."""
+    """Return the resource that finds leaks of a log or profile; the contract tracks neither."""
     with call.here():
         return of_process().part(kind, "C8", f"the {kind} made at {{at}}")
 

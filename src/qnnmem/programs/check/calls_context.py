@@ -186,7 +186,7 @@ def validate_binary(call: ClientCall) -> int:
 
 
 def get_binary(call: ClientCall) -> int:
-    """Answer `QnnContext_getBinary` and `getBinarySize`; both fail if a binary was loaded."""
+    """Answer `QnnContext_getBinary` and `getBinarySize`; both fail if the context is from a binary."""
     call.handle(0, "context", 5002).context.get_binary()
     return 0
 
@@ -210,7 +210,7 @@ def no_additions(call: ClientCall) -> int:
 
 
 def mem_register(call: ClientCall) -> int:
-    """Answer `QnnMem_register`; open the client's files in this process, so nothing is copied."""
+    """Answer `QnnMem_register`; open the client's files here, so that no bytes are copied."""
     checked: CheckedContext = call.handle(0, "context", 5002)
     count = call.number(2)
     if not 0 < count <= _MOST_DESCRIPTORS:

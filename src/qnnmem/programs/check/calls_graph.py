@@ -1,4 +1,4 @@
-"""Handlers of calls about graphs: set their memory, finalize them, execute them."""
+"""Handlers of calls that set the memory of graphs, finalize graphs or execute graphs."""
 
 from __future__ import annotations
 
@@ -343,7 +343,7 @@ def _check_places(call: ClientCall, checked: CheckedGraph, given: CallTensors) -
         found = finding("R9", f"{sentence} {where}", call.name, buffer="inputs")
         call.note(replace(found, cure="set clientBuf of every input and output"))
     else:
-        note = f"the inputs of graph {name!r} are in scratch, so NULL is correct"
+        note = f"the inputs of graph {name!r} are in scratch, so their buffers may be NULL"
         call.session.notes[note] = None
 
 
@@ -409,8 +409,8 @@ def execute_async(call: ClientCall) -> int:
 def _cover(call: ClientCall, flight: Flight | None) -> None:
     """Make the client report accesses to an execution's buffers while the execution runs.
 
-    Output pages become inaccessible, and with `--trace-state` input pages become read-only: then
-    system calls with them fail. Pages that also hold other data stay accessible.
+    Output pages become inaccessible. With `--trace-state`, input pages become read-only. System
+    calls that need more access to these pages fail. Pages that also hold other data do not change.
     """
     process = call.process
     if flight is None or not flight.is_held or process.is_debugged:
@@ -433,7 +433,7 @@ def _uncover(flight: Flight, open_pages: Callable[[Extent], None]) -> None:
 
 
 def _land(call: ClientCall, checked: CheckedGraph, flight: Flight | None, code: int) -> int:
-    """Delay the end of an execution, report changed or freed buffers, and return its code."""
+    """Delay the end of an execution, report changed or freed buffers, and return the error code."""
     if flight is None:
         return code
     if flight.is_held:
@@ -457,7 +457,7 @@ def _note_undelivered(call: ClientCall, checked: CheckedGraph) -> None:
     if process.crashed or process.has_ended or not process.is_there():
         return
     if process.notified is not None:
-        sentence = "a callback ended the library's thread that ran the callback (pthread_exit)"
+        sentence = "a callback ended the library's notification thread (pthread_exit)"
         found = finding("C7", sentence, call.name, cure="return from the callback", line="")
         checked.graph.context.backend.note(replace(found, trace=call.trace))
     else:
@@ -558,7 +558,7 @@ def _store_pools(checked: CheckedGraph) -> None:
 
 @contextlib.contextmanager
 def _kept(call: ClientCall, checked: CheckedGraph, *parts: str) -> Iterator[None]:
-    """Record whether the call failed on this graph; `parts` are the pools that the call sets."""
+    """Record whether a call for this graph fails; `parts` are the pools that the call sets."""
     key = (call.name, frozenset(parts))
     try:
         yield

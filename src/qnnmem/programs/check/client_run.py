@@ -116,7 +116,7 @@ def check_client(
 
 
 def _tell(folder: Path, options: ClientOptions) -> None:
-    """Pass options to the client as files in its folder; the size of a file is the alignment."""
+    """Pass options as files in the folder of the client; the size of one file is the alignment."""
     if options.trace_state:
         (folder / "trace").touch()
     (folder / "alignment").write_bytes(bytes(options.profile.start_alignment))
@@ -189,7 +189,7 @@ def _run(
 
 
 def _gave_up(session: ClientSession, pid: int, code: int) -> set[int]:
-    """Return processes that need not clean up, because a call failed or a signal ended them."""
+    """Return processes that need not clean up: a call of theirs failed, or a signal ended them."""
     has_refused = pid in session.refused or session.early.get(pid) is not None
     own = {pid} if code and has_refused else set()
     return (session.failed - {pid}) | own | set(_crashed(session))
@@ -203,7 +203,10 @@ def _has_crashed(session: ClientSession, pid: int) -> bool:
 
 
 def _crashed(session: ClientSession) -> Iterator[int]:
-    """Yield processes that crashed or did not end under a debugger; report the latter."""
+    """Yield processes that crashed.
+
+    Processes that did not end under a debugger are yielded, too, and reported.
+    """
     for process in session.processes.now():
         if process.is_debugged and not process.has_ended and not process.crashed:
             sentence = f"process {process.pid} did not end under its debugger"
@@ -269,7 +272,9 @@ def _note_early(session: ClientSession, pid: int) -> None:
     """Report rule C10: the program failed because an execution asked for more input."""
     early = session.early.get(pid)
     if early is not None:
-        sentence = f"the last {early.call} returned 6038 (more input), and the program gave up"
+        sentence = (
+            f"the last {early.call} returned 6038 (more input is needed), and the program gave up"
+        )
         found = finding("C10", sentence, "exit", line="")
         _note_at_end(session, replace(found, trace=early.trace), "answered at")
 

@@ -185,7 +185,7 @@ class _ClientThread:
         self._depth = 0
 
     def serve(self, message: Message) -> None:
-        """Answer a message, and the messages that its callbacks send."""
+        """Answer a message, and the messages that callbacks send during this call."""
         if self._depth >= _DEEPEST:
             raise Hangup("callbacks are nested too deeply")
         self._depth += 1

@@ -208,7 +208,7 @@ class ClientProcess:
             self.notifying.release()
 
     def notify(self, queue: ExecutionQueue, function: int, argument: int, code: int) -> None:
-        """Run a callback of the client, a notification of `queue`, on its notification thread."""
+        """Run a callback for a notification of `queue` on the client's notification thread."""
         with self.notifying:
             if self.notifier is None:
                 raise Hangup("the client is not waiting for a notification")
@@ -586,7 +586,7 @@ class ClientCall:
 
 
 def can_be_freed(found: Finding) -> bool:
-    """Return False for a finding about a graph: no call frees it, it is freed with its context."""
+    """Return False for a finding about a graph: a graph is freed only with its context."""
     return found.handle != "graph"
 
 

@@ -1,11 +1,13 @@
-"""Findings of a run with their places in the program; each is reported once and counted.
+"""Findings of a run with their places in the program; repeated findings are only counted.
 
 A suppression file lists known findings, one per line, that the report leaves out:
 
 # comment with the reason
 R3                        every finding of a rule
 R3 QnnGraph_setConfig     findings of the rule at one call
-R3 * src/client.c:120     findings of the rule at one place: a file or pattern, the line is optional
+R3 * src/client.c:120     findings of the rule at one place
+
+The file may be a pattern, and the line may be left out.
 """
 
 from __future__ import annotations
@@ -100,7 +102,7 @@ def _key(found: ClientFinding) -> FindingKey:
 
 
 def _also(before: ClientFinding, new: ClientFinding) -> tuple[OtherPlace, ...]:
-    """Return the other places of a known finding, and the place of `one` if it is new."""
+    """Return the other places of finding `before`, and the place of `new` if not among them."""
     known = {(before.buffer, before.place), *((a.what, a.place) for a in before.also)}
     if {(new.buffer, new.place), (new.sentence, new.place)} & known or len(before.also) >= _ALSO:
         return before.also

@@ -2,9 +2,9 @@
 
 A simulated execution is shorter than an execution on a device, so a mistake of another thread would
 be detected only by luck. Therefore the first executions of each thread are delayed briefly, and the
-very first ones longer, so that a missing wait is always detected. The delay itself proves nothing:
-an overlap is a call, or a change of bytes, while the execution is in flight. On a busy machine the
-delay is longer: every runnable thread gets its share of the processor.
+very first ones longer, so that a missing wait is always detected. The delay alone causes no
+finding: an overlap is a call, or a change of bytes, while the execution is in flight. On a busy
+machine the delay is longer, until every runnable thread has had its share of the processor.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ class Flights:
                 self._now.remove(flight)
 
     def using(self, owner: object, thread: Hashable) -> Flight | None:
-        """Return an execution of a graph or context by another thread or by the queue, or None."""
+        """Return an execution of a graph or context from the queue or another thread, if any."""
         with self._changed:
             for flight in self._now:
                 is_callback = flight.thread == thread and not flight.is_async
@@ -150,13 +150,13 @@ class Flights:
             return None if flight is None else self._meet(flight)
 
     def _meet(self, flight: Flight) -> Flight:
-        """Let an execution end that need not be delayed any longer; return it."""
+        """End the delay of an execution, because an overlap was found; return the execution."""
         flight.is_met = True
         self._changed.notify_all()
         return flight
 
     def reading(self, process: object, address: int) -> tuple[Flight, Part] | None:
-        """Return the execution that blocks access to an address, and its buffer; else None."""
+        """Return the execution that blocks access to an address, and the buffer there, if any."""
         with self._changed:
             flights = [f for f in self._now if f.graph.process is process]
         for flight in flights:
@@ -243,7 +243,7 @@ def _conflict(new: Flight, old: Flight) -> Finding | None:
         return _shared_buffer(call, ((new.writes, old.writes, "writes"),))
     if new.graph is old.graph:
         name = new.graph.graph.name[:80]
-        sentence = f"two threads execute graph {name!r} at the same time with one scratch"
+        sentence = f"two threads execute graph {name!r} at the same time with the same scratch"
         cure = "let one thread execute at a time, or use one context per thread"
         return finding("X8", sentence, call, buffer="scratch", cure=cure, line="")
     for what, pool in new.graph.pools.items():
@@ -269,8 +269,8 @@ def _shared_buffer(
             for other_name, taken in theirs:
                 if buffer.extent.overlap(taken.extent):
                     sentence = (
-                        f"{name} shares bytes with {other_name} of another execution, which "
-                        f"still {done} them"
+                        f"{name} shares bytes with {other_name}, which another execution "
+                        f"still {done}"
                     )
                     cure = "wait for that execution to end, or use separate memory"
                     place = buffer.address

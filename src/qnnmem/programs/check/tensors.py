@@ -75,7 +75,7 @@ def given_tensors(
 
 
 def _note_returned(call: ClientCall, places: Sequence[tuple[str, int]]) -> None:
-    """Report rule C5 for memory that a function or a thread had until it ended."""
+    """Report rule C5 for memory of a function that has returned, or of a thread that has ended."""
     for what, address in places:
         place = ""
         if call.has_returned(address):
@@ -121,7 +121,7 @@ def _tensor(
 
 
 def _registered(call: ClientCall, number: int, tensor: str) -> Any:
-    """Return the memory of a handle; record for findings where it was registered or freed."""
+    """Return the memory of a handle; record for findings where the handle was made or freed."""
     found, gone = call.session.handles.get(number), call.session.handles.freed(number)
     if found is not None and found.kind == "memory":
         call.places[tensor] = ("registered at", found.value[2])

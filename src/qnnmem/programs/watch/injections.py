@@ -22,7 +22,7 @@ _RULE = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Injection:
-    """Rule that makes certain calls of a function fail with a code."""
+    """Rule that states which calls of a function fail, and with which code."""
 
     function: int
     code: int
@@ -41,7 +41,7 @@ def read_injection(text: str) -> Injection:
     found = _RULE.fullmatch(text.strip())
     if found is None:
         raise UsageError(
-            f"{quote(text)} does not specify calls to fail",
+            f"{quote(text)} does not state which calls must fail",
             cure="write it like contextCreateFromBinary#2=1002 or memRegister>64M=1002",
         )
     function = number_of(found["function"])

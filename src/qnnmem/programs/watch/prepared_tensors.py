@@ -1,4 +1,4 @@
-"""Memory types that graph inputs and outputs were prepared for, and their types at execution.
+"""Memory types of graph inputs and outputs: as prepared, and as passed to the first execution.
 
 Composed graphs set the type in each call; context binaries store it in the file. Unreadable
 binaries are skipped.
@@ -90,7 +90,10 @@ class PreparedTensors:
     def uses(
         self, memory: ProcessMemory, graph: _Key, lists: tuple[int, ...]
     ) -> tuple[TensorUse, ...]:
-        """Return the tensors of an execution; `lists` holds address and count of both lists."""
+        """Return the tensors of an execution.
+
+        `lists` has the address and count of the inputs, then of the outputs.
+        """
         with self._lock:
             known = dict(self._graphs.get(graph, {}))
         used = []

@@ -132,7 +132,7 @@ def _library(seen: LibrarySeen) -> WatchedLibrary:
 
 
 def _peak(timeline: Sequence[AliveAt]) -> AliveAt:
-    """Return the maximum count of each kind of handle, and when most contexts existed."""
+    """Return the maximum count of each kind of handle, and when the most contexts existed."""
     rows = timeline or (AliveAt(),)
     return AliveAt(
         max(rows, key=lambda row: row.contexts).time_ns,
@@ -177,7 +177,7 @@ def _with_turns(turns: SerialisedRun) -> str:
         )
         return f"{came} ({seen})"
     if after:
-        return f"the failure stays with one call at a time ({seen})"
+        return f"the failure also occurs with one call at a time ({seen})"
     if not turns.waited:
         return f"cannot tell: the failure went away, but no calls overlapped ({seen})"
     return f"the failure goes away with one call at a time ({seen})"
@@ -229,7 +229,7 @@ def _findings(result: WatchResult) -> Iterator[str]:
     for rule in result.unmatched[:_RULES]:
         yield f"no call matched {shorten(rule)}"
     if len(result.unmatched) > _RULES:
-        yield f"no call matched {len(result.unmatched) - _RULES:,} other rules"
+        yield f"no call matched {counted(len(result.unmatched) - _RULES, 'other rule')}"
     if result.timed_out:
         yield "the program did not end in time"
     elif result.ended_by:
@@ -249,7 +249,7 @@ def _session(name: str, place: str) -> str:
 
 
 def _is_news(lost: LostSession) -> bool:
-    """Return True if no failed call is counted for this lost session yet."""
+    """Return True if the lost session is not already counted as a failed call."""
     return lost.injected or is_question(lost.function) or not lost.function
 
 
@@ -432,7 +432,7 @@ class _Life:
                 )
 
     def _keep(self, made: LiveHandle, owner: LiveHandle | None) -> None:
-        """Record a new handle for `made`; identical handles are counted."""
+        """Record a new handle for `made`; for identical handles, only increase the count."""
         key = _alike(made)
         if key in self._made or len(self._made) < _MOST_MADE:
             first, count = self._made.get(key, (made, 0))
@@ -443,7 +443,7 @@ class _Life:
                 names[made.name] = None
 
     def made(self) -> Iterator[MadeHandle]:
-        """Yield every context, graph and registered memory; identical handles are counted."""
+        """Yield contexts, graphs and registered memory; identical handles are one counted item."""
         for key, (one, count) in self._made.items():
             yield MadeHandle(
                 kind=one.kind,
@@ -483,7 +483,7 @@ class _Life:
             self.timeline.append(AliveAt(time, *row))
 
     def _named(self, key: _Key, handle: LiveHandle) -> LiveHandle:
-        """Return the handle, named after a context's graphs or the tensor that uses the memory."""
+        """Return the handle with the name of the context's graphs, or of the memory's tensor."""
         if handle.kind == "memory":
             return replace(handle, name=self._used.get(key[1:], ""))
         if handle.name or handle.kind != "context":
@@ -504,7 +504,7 @@ class _Life:
 
 
 def with_diagnoses(result: WatchResult, diagnoses: Iterable[str]) -> WatchResult:
-    """Return the result with diagnoses of its failed calls; both are in the same order."""
+    """Return the result with one diagnosis for each failed call, in the order of the calls."""
     pairs = zip(result.failed_calls, diagnoses, strict=True)
     calls = tuple(replace(call, diagnosis=text or None) for call, text in pairs)
     return replace(result, failed_calls=calls)

@@ -174,7 +174,7 @@ def _check(event: TraceHead | Event) -> None:
         if event.end < event.begin:
             raise msgspec.ValidationError("a call ends before it begins")
         if max(event.on, *event.handles, *(one.handle for one in event.uses), 0) >> 64:
-            raise msgspec.ValidationError("a handle of more than 64 bits")
+            raise msgspec.ValidationError("a handle has more than 64 bits")
 
 
 class TraceRecorder:
@@ -213,7 +213,7 @@ class TraceRecorder:
             self._file.write(line)
 
     def place(self, memory: ProcessMemory, addresses: tuple[int, ...], python: Stack = ()) -> int:
-        """Return the number of a call stack; 0 for an empty stack, or if there are too many.
+        """Return the number of a call stack; 0 for an empty stack or if the trace has too many.
 
         `python` frames follow the compiled frames.
         """

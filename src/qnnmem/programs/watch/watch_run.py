@@ -75,7 +75,7 @@ class WatchOptions:
 
 
 def record(options: WatchOptions, folder: Path) -> Iterator[bytes]:
-    """Run a program and yield the lines of its trace, which are stored in a folder."""
+    """Run a program, store its events in a folder, and yield the lines of its trace."""
     program = launch.check_program(options.command[0])
     _check_loader(Path(program))
     before = ""
