@@ -181,7 +181,7 @@ class ClientBuffers:
             self._guarded[place] = made
 
     def cover(self, buffer: ForeignMemory) -> Extent | None:
-        """Return the pages that hold only this buffer, to block access to them; None if there are none."""
+        """Return the pages that hold only this buffer, to block access to them; or None."""
         low = -(-buffer.address // _PAGE) * _PAGE
         high = buffer.end // _PAGE * _PAGE
         block = self._memory.block_at(buffer.address)

@@ -186,7 +186,10 @@ def validate_binary(call: ClientCall) -> int:
 
 
 def get_binary(call: ClientCall) -> int:
-    """Answer `QnnContext_getBinary` and `getBinarySize`; both fail if the context is from a binary."""
+    """Answer `QnnContext_getBinary` and `getBinarySize`.
+
+    Both calls fail if the context was created from a binary.
+    """
     call.handle(0, "context", 5002).context.get_binary()
     return 0
 
