@@ -56,8 +56,8 @@ def test_a_program_says_whose_it_is(name: str, tool: str, tmp_path: Path) -> Non
     assert done.stdout.startswith(f"{tool} build version: qnnmem-")
     text = "".join(started(name, "--help-all", path=str(tmp_path)).stdout.split())
     assert f"alsoinstalledas`{tool}`" in text  # a name may wrap at a hyphen
-    assert "thatnamestartstheSDK's" in text
-    assert f"Totype`./{tool}`,makealinktoitinthecurrentfolder" in text
+    assert "thisnamestartstheSDK'sprogram" in text
+    assert f"Totype`./{tool}`,makealinktoqnnmem'sprograminthecurrentfolder" in text
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="needs a program of Linux to stand for the SDK")

@@ -291,7 +291,7 @@ def place(files: tuple[str, ...], options: PlaceOptions, output: Output) -> int:
 @takes(LlmOptions)
 @detailed("qnnmem.llm/1")
 def llm(model: str, options: LlmOptions, output: Output) -> int:
-    """Predict whether a language model fits a SoC, in how many shards, with what context.
+    """Predict whether an LLM fits a SoC, in how many shards, with what context.
 
     MODEL is a config.json, a folder with a config.json, a GGUF file, of which only the header is
     read, or a known name such as llama-3.2-3b. Nothing is downloaded or exported. Sizes come from
