@@ -356,8 +356,8 @@ def provoke(kind: str, options: ProvokeOptions, output: Output) -> int:
     If the library does not fail, nothing is stored. Needs the
     extra `htp` on Linux x86-64.
 
-    Exit codes: 0 it failed as expected, 1 it did not fail (nothing is stored), 2 bad usage, 3 it
-    failed for another reason (stored), or the library is missing.
+    Exit codes: 0 the library failed as expected, 1 it did not fail (nothing is stored), 2 bad
+    usage, 3 it failed for another reason (stored), or the library is missing.
     """  # noqa: D301  click wants the character itself
     if options.soc is None:
         raise MissingSoc(what="the failure depends on the SoC")

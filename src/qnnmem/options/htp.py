@@ -314,7 +314,8 @@ class LlmOptions(Options, frozen=True, kw_only=True):
         tuple[str, ...],
         Opt(
             "--vary",
-            "Also try values of context, ar, shards or kv: context=1024,4096; A..B doubles A to B.",
+            "Also try values of context, ar, shards or kv: context=1024,4096; A..B doubles A up to "
+            "B.",
             metavar="NAME=A,B",
             is_local=True,
         ),
