@@ -64,7 +64,8 @@ def describe(
         return f"{address:#x}, {where} {name_of(session, process, known)}", "", ()
     block = process.memory.block_at(address)
     if block is not None:
-        return f"{address:#x}, byte {address - block.start:,} of a block of {block.size:,}", "", ()
+        said = f"{address:#x}, byte {address - block.start:,} of a block of {block.size:,} bytes"
+        return said, "", ()
     block = process.memory.freed_block_at(address)
     if block is not None:
         trace = session.symbols.trace(process.memory, [block.caller])

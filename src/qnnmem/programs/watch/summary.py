@@ -146,7 +146,7 @@ def _peak(timeline: Sequence[AliveAt]) -> AliveAt:
 def _not_checked(end: ProgramEnd) -> Iterator[NotChecked]:
     yield from end.not_checked
     if end.left_out:
-        limit = f"a trace holds {format_size(MOST_BYTES)} or {MOST_PARTS:,} entries"
+        limit = f"a trace holds at most {format_size(MOST_BYTES)} and {MOST_PARTS:,} entries"
         yield NotChecked(f"{counted(end.left_out, 'event')} (limit: {limit})")
 
 
