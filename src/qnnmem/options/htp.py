@@ -118,7 +118,7 @@ class ValidateOptions(CompilerOptions, frozen=True, kw_only=True):
         str | None,
         Opt(
             "--data",
-            "With --results: the inputs of the saved outputs, in the same order.",
+            "With --results: the inputs that produced the saved outputs, in the same order.",
             metavar="PATH",
             leads=True,
             is_file=True,

@@ -204,7 +204,7 @@ def sentences(incident: Incident) -> list[str]:
 
 
 def similar(incident: Incident) -> list[str]:
-    """Return knowledge base entries similar to an unknown line, with the words they share."""
+    """Return knowledge base entries similar to an unknown line, with the words shared with it."""
     return [
         f"{entry.title} (entry {entry.entry}; shared words: {', '.join(entry.shared[:6])})"
         for entry in incident.similar or ()

@@ -122,7 +122,7 @@ def _untried(result: FixResult) -> Iterator[str]:
     words = [word for word in lossy_words(result.backend) if word not in result.case.allow]
     if words:
         yield (
-            f"not tried because they change results: {', '.join(words)}; name the ones to try "
+            f"not tried because they change results: {', '.join(words)}; to try one, name it "
             "with --allow"
         )
 
@@ -152,7 +152,7 @@ def verdict(result: FixResult) -> str:
     if need.limit is not None and need.size > need.limit:
         missing = counted(need.size - need.limit, "byte")
         return f"does not fit: the smallest result is {size}, {missing} more than {need.limit:,}"
-    return f"does not fit: {', '.join(need.over)} over its budget; {size}, {was}"
+    return f"does not fit: {', '.join(need.over)} over budget; {size}, {was}"
 
 
 def _other_pools(need: Need) -> str:
@@ -201,7 +201,7 @@ def scope_lines(result: FixResult) -> Iterator[str]:
     change = result.best.change
     if change.model is not result.case.model or change.parts is not None:
         own, other = ("LPAI", "HTP") if result.backend == "lpai" else ("HTP", "LPAI")
-        yield f"for {own} only: this is not a fix for {other}, where it may need more memory"
+        yield f"for {own} only: this is not a fix for {other}, where the model may need more memory"
 
 
 def _was(change: JudgedChange) -> str:
@@ -259,7 +259,7 @@ def _validation_lines(validation: Validation) -> Iterator[str]:
     samples = counted(validation.samples, "sample")
     verdict = "holds" if validation.holds else "DOES NOT HOLD"
     yield f"validated on {samples}: {verdict}"
-    heads = f"{'to the original model':<24}{'planned memory':<16}NaN, infinite"
+    heads = f"{'to the original model':<36}{'planned memory':<16}NaN, infinite"
     yield f"  {'output':<{_OUTPUT}}{heads}"
     for output in validation.outputs[:_SHOWN_OUTPUTS]:
         name = shorten(output.output, _OUTPUT - 2)
@@ -273,13 +273,15 @@ def _validation_lines(validation: Validation) -> Iterator[str]:
 
 
 def _validated_row(output: ValidatedOutput, validation: Validation) -> str:
-    off = f"{_gap(output.largest_difference)} off, {_gap(output.relative_difference)} of it"
+    off = (
+        f"{_gap(output.largest_difference)} off, {_gap(output.relative_difference)} of the largest"
+    )
     was = "the same" if output.identical else off
     moved = output.planned_difference
     ran = "the same" if moved == 0 else f"{_gap(moved)} off"
     ran = ran if validation.planned else "-"
     odd = f"{output.nans:,}, {output.infinities:,}" if output.nans or output.infinities else "none"
-    return f"{was:<24}{ran:<16}{odd}"
+    return f"{was:<36}{ran:<16}{odd}"
 
 
 def _gap(size: float | None) -> str:

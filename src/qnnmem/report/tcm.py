@@ -74,8 +74,8 @@ def _changes(account: TcmAccount) -> Iterator[str]:
 def shared_pools(graphs: Sequence[tuple[int, int]]) -> Iterator[str]:
     """Yield the scratch and the persistent memory that several graphs need together.
 
-    `graphs` holds the scratch and persistent size of each graph. The
-    application decides which graphs execute at the same time.
+    `graphs` holds the scratch and persistent size of each graph. The application decides which
+    graphs execute at the same time.
     """
     sizes = [scratch for scratch, _ in graphs]
     yield (

@@ -119,7 +119,7 @@ class FitFacts(Struct, frozen=True, kw_only=True):
     same_as: Annotated[
         str,
         describe(
-            "SoC with the same limits that the model was compiled for instead; otherwise empty."
+            "Other SoC with the same limits, for which the model was compiled; otherwise empty."
         ),
     ] = ""
     needs_int8: Annotated[bool, describe("True for a float model on a SoC without FP16.")] = False

@@ -122,7 +122,7 @@ class FixDeployment(Struct, frozen=True, kw_only=True):
         Count | None, describe("Bytes of the weights of the unsplit model.")
     ]
     repeated_weights_bytes: Annotated[
-        Count, describe("Bytes of duplicate weights: copies that more than one part stores.")
+        Count, describe("Bytes of duplicate weights: extra copies that several parts store.")
     ]
     moved_bytes_per_inference: Annotated[
         Count, describe("Bytes of tensors passed between parts in one inference.")

@@ -111,7 +111,7 @@ class ModelNumbers(msgspec.Struct, frozen=True):
 
 
 class Conclusion(msgspec.Struct, frozen=True):
-    """The conclusion from the lines of an incident; incidents with equal conclusions share one."""
+    """The conclusion from the lines of an incident; equal conclusions are one shared object."""
 
     stage: Stage
     cause: Annotated[str, describe("The cause, one of a closed set.")]
@@ -131,7 +131,7 @@ class Conclusion(msgspec.Struct, frozen=True):
 
     @property
     def decided_memory(self) -> bool | None:
-        """Whether memory is short; None if the verdict is undecided, even if it is probable."""
+        """Whether memory is short; None if undecided, even if one answer is probable."""
         is_short = self.is_memory
         return is_short if isinstance(is_short, bool) and self.verdict != "undecided" else None
 

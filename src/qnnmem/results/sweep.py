@@ -86,7 +86,7 @@ class SearchEnd(Struct, frozen=True, kw_only=True):
 
 
 class LargestValue(SearchEnd, frozen=True):
-    """The largest value of one setting that reaches the goal; `setting` holds the others."""
+    """The largest value of a setting that reaches the goal; `setting` holds the other settings."""
 
     name: str
     setting: dict[str, SettingValue]

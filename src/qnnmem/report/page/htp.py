@@ -439,7 +439,7 @@ def _domains(place: PlaceResult, placing: Placement) -> Html:
 def domain_bars(
     placing: Placement, contexts: Sequence[tuple[str, int]], budget: Sourced | SourcedNumber
 ) -> Iterator[Html]:
-    """Yield a bar for each process domain, and a key; `contexts` are names and sizes."""
+    """Yield a bar for each process domain, and a legend; `contexts` are names and sizes."""
 
     def pieces(domain: PlacedDomain) -> list[tuple[str, int]]:
         known = [index for index in domain.contexts if index < len(contexts)]

@@ -256,7 +256,7 @@ def _charts(contexts: Points, registered: Points, unit: str) -> Iterator[Html]:
 
 
 def _thinned(points: Points) -> Points:
-    """Return the points; if they are too many, only the highest and the last of each interval."""
+    """Return the points; if there are too many, only the highest and the last of each interval."""
     ordered = sorted(points, key=lambda point: point[0])  # stable for equal times
     stretch = -(-2 * len(ordered) // _DRAWN)
     if stretch < 2:
