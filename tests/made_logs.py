@@ -1,9 +1,8 @@
 """Made logs of good runs and of other programs, laid into the styles of loggers.
 
 `doctor/made_logs.txt` holds one block for each log: `== program outcome style`, then its lines. A
-line `E tag| text` has a level and the name of its author; other lines stay as they are. A backslash
-at the end of a line joins it with the next. All logs of a program share their wording, so they form
-one group.
+line `E tag| text` has a level and the name of its author; other lines stay as they are. All logs of
+a program share their wording, so they form one group.
 """
 
 from __future__ import annotations
@@ -94,16 +93,12 @@ _HEADS: dict[str, Callable[[_Place], str]] = {
 
 def made_logs() -> Iterator[MadeLog]:
     """Each made log, in the order of the file."""
-    for block in f"\n{_text()}".split("\n== ")[1:]:
+    for block in f"\n{FILE.read_text('utf-8')}".split("\n== ")[1:]:
         head, *lines = block.rstrip("\n").split("\n")
         program, outcome, style = head.split()
         key = zlib.crc32(block.encode())
         text = "\n".join(_laid(line, style, key, at) for at, line in enumerate(lines))
         yield MadeLog(program, outcome, text)
-
-
-def _text() -> str:
-    return FILE.read_text("utf-8").replace("\\\n", "")
 
 
 def _laid(line: str, style: str, key: int, at: int) -> str:

@@ -251,7 +251,7 @@ def test_a_call_behind_names_decides_no_side(tmp_path: Path, lines: str) -> None
 @pytest.mark.parametrize(
     ("line", "short"),
     [
-        ("Model requires 7.5 GB RAM, device has 6 GB (NPU mode)", True),
+        ("QNN model requires 7.5 GB RAM, device has 6 GB (NPU mode)", True),
         ("QNN backend requires Windows build 26100, found 22631", False),
     ],
 )

@@ -24,7 +24,7 @@ from train_doctor import Fits, Matrix, answering_with, fit, packed
 from qnnmem.doctor import cause_model
 from qnnmem.doctor.cause_model import CauseModel
 
-SMALL, ROWS = 120, 500
+SMALL, ROWS = 160, 500
 texts_of_tree = cache(read_texts)
 
 

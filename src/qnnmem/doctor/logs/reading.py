@@ -40,6 +40,8 @@ _CODE = lazy_pattern(
 _LOOSE_CODE = lazy_pattern(rb"(?<![\w.:/-])(-?(?:0x[0-9a-f]{1,16}|[0-9]{3,10}))(?![\w.:/])")
 _LAST_CODE = lazy_pattern(rb"(?<![\w.:/=,-])(-?(?:0x[0-9a-f]{1,16}|[0-9]{3,10}))[ .!)\]]*$")
 _ONLY_CODE = lazy_pattern(rb"(?:: ?|^[ (\[]*)(-?(?:0x[0-9a-f]{1,16}|[0-9]{3,10}))[ .!)\]]*$")
+# A call and what it returned: `QnnGraph_execute -> 1002`.
+_RETURNED = lazy_pattern(rb"->[ ]?(-?(?:0x[0-9a-f]{1,16}|[0-9]{4,10}))\b(?![.:/])")
 # A line that consists only of a code.
 _ALONE = lazy_pattern(
     rb"[ (\[\"'<#-]*(?:(?:the |qnn )?(?:(?:"
@@ -234,7 +236,7 @@ def code_alone(text: bytes) -> int | None:
 
 def _is_coded(low: bytes) -> bool:
     """Return True if a line contains a QNN code in a position where codes are usual."""
-    codes = map(_number, _CODE.findall(low))
+    codes = map(_number, (*_CODE.findall(low), *_RETURNED.findall(low)))
     return any(abs(code) >= _OUR_CODES and is_known(code) for code in codes)
 
 

@@ -79,7 +79,9 @@ def read_short(
         return ShortLog((), ours=True)
     hits = [*known, *_failing_lines(knowledge, lines, known, wrapped)]
     if not any(hit.opens for hit in hits):
-        more = _by_model(knowledge, log, lines, {hit.number for hit in hits})
+        # A log that was cut off shows no failure, whatever the model makes of its words.
+        cut = _stops_midway(lines)
+        more = None if cut else _by_model(knowledge, log, lines, {hit.number for hit in hits})
         if more is None:
             told = _tells_outcome(lines, {hit.number for hit in hits})
             unclear = not told or _failing_odds(log) >= 1 / 2
