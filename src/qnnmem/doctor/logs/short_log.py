@@ -96,7 +96,7 @@ def _is_ours(knowledge: Knowledge, log: bytes, known: Iterable[Hit]) -> bool:
     low = log.lower()
     if names_qnn(low) or any(knowledge.own.intersection(n for n, _ in hit.found) for hit in known):
         return True
-    if not may_name_qnn(low):
+    if not may_name_qnn(low) and not any(hit.opens for hit in known):
         return False
     from qnnmem.doctor.cause_model import guess, threshold
 
