@@ -36,7 +36,7 @@ class Text(NamedTuple):
     causes: tuple[str, ...]  # any of them is correct; the first is the label
     stage: str
     names_cause: bool  # true if the lines decide the cause
-    origin: str  # log, nameless (a failure without a mark of QNN), message, foreign or made
+    origin: str  # log, nameless (a failure without a QNN word), message, foreign or made
     source: str = ""  # as templates name it
 
 
@@ -139,6 +139,13 @@ def of_doctor(text: Text, knowledge: Knowledge) -> Answer:
 
 
 Row = tuple[int, int]
+# Rows for logs without a failure: name, outcome, origins.
+QUIET_ROWS = (
+    ("good runs: no failure reported", "healthy", ("log", "foreign")),
+    ("other programs: no failure reported", "foreign", ("log", "foreign")),
+    ("good runs written for the training: no failure reported", "healthy", ("made",)),
+    ("other programs, written for the training: no failure reported", "foreign", ("made",)),
+)
 
 
 def counted(texts: Sequence[Text], found: dict[int, Answer]) -> dict[str, Row]:
@@ -165,27 +172,25 @@ def counted(texts: Sequence[Text], found: dict[int, Answer]) -> dict[str, Row]:
     opened = [at for at in failing if not texts[at].names_cause]
     claimed = [at for at in opened if found[at].causes]
     rows = {
-        "cause": (sum(map(right, named)), len(named)),
-        "another cause": (wrong, len(named)),
-        "among the first three": (sum(map(among, named)), len(named)),
-        "side": (sum(map(same_side, sided)), len(sided)),
-        "another side": (sum(map(other_side, sided)), len(sided)),
-        "high confidence right": (sum(map(right, sure)), len(sure)),
-        "no cause named where the lines decide none": (
+        "correct cause": (sum(map(right, named)), len(named)),
+        "wrong cause": (wrong, len(named)),
+        "correct cause among the first three": (sum(map(among, named)), len(named)),
+        "memory or not: correct": (sum(map(same_side, sided)), len(sided)),
+        "memory or not: wrong": (sum(map(other_side, sided)), len(sided)),
+        "correct cause at high confidence": (sum(map(right, sure)), len(sure)),
+        "no cause named if the log shows none": (
             len(opened) - sum(not right(at) for at in claimed),
             len(opened),
         ),
     }
     lost = sum(not found[at].alarmed for at in failing)
-    rows["failures called healthy or foreign"] = (lost, len(failing))
-    for where in ("log", "foreign"), ("made",):
-        for name in ("healthy", "foreign"):
-            mine = [at for at in found if texts[at].outcome == name and texts[at].origin in where]
-            row = f"{'made, ' if 'made' in where else ''}{name} quiet"
-            rows[row] = (sum(not found[at].alarmed for at in mine), len(mine))
+    rows["failures: called healthy or foreign"] = (lost, len(failing))
+    for row, outcome, origins in QUIET_ROWS:
+        mine = [at for at in found if texts[at].outcome == outcome and texts[at].origin in origins]
+        rows[row] = (sum(not found[at].alarmed for at in mine), len(mine))
     nameless = [at for at in found if texts[at].origin == "nameless"]
     lost = sum(not found[at].alarmed for at in nameless)
-    rows["failures without a mark of QNN called foreign"] = (lost, len(nameless))
+    rows["failures without a QNN word: called foreign"] = (lost, len(nameless))
     return rows
 
 

@@ -490,7 +490,7 @@ def worst(texts: Sequence[Text], found: dict[int, Answer]) -> Iterator[str]:
             said = wrong[0] if wrong else "" if answer.causes else "not named"
             if said:
                 pairs[texts[at].causes[0], said] += 1
-    yield "| cause | said | logs |"
+    yield "| cause | named by the doctor | logs |"
     yield "|---|---|--:|"
     for (cause, said), count in sorted(pairs.items(), key=lambda one: (-one[1], one[0]))[:WORST]:
         yield f"| `{cause}` | {said if ' ' in said else f'`{said}`'} | {count} |"

@@ -36,12 +36,12 @@ def answers() -> dict[int, Answer]:
 @pytest.mark.parametrize(
     ("row", "least"),
     [
-        ("cause", 0.9),
-        ("among the first three", 0.96),
-        ("side", 0.9),
-        ("high confidence right", 0.98),
-        ("healthy quiet", 0.95),
-        ("foreign quiet", 0.98),
+        ("correct cause", 0.9),
+        ("correct cause among the first three", 0.96),
+        ("memory or not: correct", 0.9),
+        ("correct cause at high confidence", 0.98),
+        ("good runs: no failure reported", 0.95),
+        ("other programs: no failure reported", 0.98),
     ],
 )
 def test_known_logs_stay_right(row: str, least: float) -> None:
@@ -51,8 +51,8 @@ def test_known_logs_stay_right(row: str, least: float) -> None:
 
 
 def test_few_known_failures_are_passed_over() -> None:
-    """At most 2 % of the failures with a mark of QNN are called healthy or foreign."""
-    row = "failures called healthy or foreign"
+    """At most 2 % of the failures with a QNN word are called healthy or foreign."""
+    row = "failures: called healthy or foreign"
     lost, asked = counted(texts(), answers())[row]
     assert lost <= 0.02 * asked
 
