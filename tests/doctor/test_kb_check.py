@@ -131,7 +131,7 @@ def test_an_entry_must_know_its_own_typical_lines(tmp_path: Path) -> None:
 def test_an_entry_must_show_a_line(tmp_path: Path) -> None:
     """An entry without a typical line gets a finding."""
     text = GOOD.replace("replace this: my entry failed, 1234\n", "")
-    assert sentences(checked(tmp_path, text)) == ["its section Typical Logs contains no line"]
+    assert sentences(checked(tmp_path, text)) == ["the section Typical Logs contains no line"]
 
 
 def test_over_names_entries_that_exist(tmp_path: Path) -> None:

@@ -108,7 +108,7 @@ def test_a_log_read_by_several_processes_says_the_same(tmp_path: Path) -> None:
 def test_only_the_first_hole_can_be_counted() -> None:
     """Only the first hole of a template may be summed."""
     assert template.parse("Allocate size {allocated:added} from pool {}").holes
-    with pytest.raises(UsageError, match="first hole"):
+    with pytest.raises(UsageError, match="first placeholder"):
         template.parse("pool {name} gave {size:added} bytes")
 
 

@@ -69,7 +69,7 @@ class Guess(msgspec.Struct, frozen=True):
 
     @property
     def ranked(self) -> dict[str, float]:
-        """Probabilities of the causes, highest first; those of memory add up to `memory`."""
+        """Probabilities of the causes, highest first; the memory causes add up to `memory`."""
         share = self.memory_causes
         short, other = self.memory / max(share, 1e-9), (1 - self.memory) / max(1 - share, 1e-9)
         odds = {one: odd * (short if is_memory(one) else other) for one, odd in self.causes.items()}
@@ -280,7 +280,7 @@ class CauseModel:
         return lanes
 
     def _reason(self, text: str, cause: str, shares: dict[int, int]) -> tuple[str, ...]:
-        """Return the words that favour this cause the most over the average cause."""
+        """Return the words that favour this cause most, compared with the average cause."""
         lane, first, count = 0, 0, 0
         for name, head in self.header.heads.items():
             if name == "cause":

@@ -58,7 +58,7 @@ class Diagnosis:
                     self.log_of.update(dict.fromkeys(parts, stream))
 
     def _note_facts(self, stream: int, line: int, seen: Sighting, parts: Sequence[str]) -> None:
-        """Store the first value of each fact in the log; sessions can arrive in any order."""
+        """Store each fact's first value in the log; sessions can arrive in any order."""
         facts = self._facts.setdefault(stream, {})
         self.log_of.update(dict.fromkeys(parts, stream))
         for name, value in zip(self._telling[line], seen.values, strict=True):

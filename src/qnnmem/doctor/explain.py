@@ -76,7 +76,7 @@ def _involving(number: Number, entries: Iterable[Entry]) -> Iterable[Entry]:
 
 
 def _tests(entry: Entry, code: int) -> bool:
-    """Return True if a condition of the entry tests the code; False below 1000 (too ambiguous)."""
+    """Return True if a condition of the entry tests the code; codes below 1000 are ambiguous."""
     if code < 1000:
         return False
     return any(

@@ -64,7 +64,10 @@ def files_in(folder: str, *, below: bool) -> Iterator[str | LeftOut]:
 
 
 def _followed(path: str, top: str) -> Iterator[str | LeftOut]:
-    """Yield a link's path if it leads to a file inside `top`, else the reason for skipping it."""
+    """Yield the path of a link to a file inside `top`, or the reason why the link is skipped.
+
+    Nothing is yielded for a link to a folder inside `top`, because `top` is listed completely.
+    """
     try:
         mode = os.stat(path).st_mode  # noqa: PTH116 - only names are used here
         target = os.path.realpath(path)

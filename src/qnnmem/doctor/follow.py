@@ -125,7 +125,7 @@ class Follower:
         return steps_of(self._left, self._size or None)
 
     def _shift(self, number: int) -> int:
-        """Return the line number in the file minus `number`, the one in the unwrapped log."""
+        """Return the number to add to a line's `number` in the log to get that in the file."""
         return 0 if self._unwrapping is None else self._unwrapping.shift(number)
 
     def _readinto(self, view: memoryview) -> int:

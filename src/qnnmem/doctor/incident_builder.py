@@ -145,7 +145,7 @@ def _is_whole(seen: Sequence[Seen], context: bytes) -> bool:
 
 
 def _only_1002(seen: Sequence[Seen], context: bytes) -> bool:
-    """Return True if all lines are only code 1002 (memory), which QNN returns for many reasons."""
+    """Return True if each line is only the code 1002 (memory), which has many causes."""
     lines = context.split(b"\n") if context else [one.text for _, one in seen]
     return all(code_alone(line) == _MEM_ALLOC for line in lines if line.strip())
 
@@ -246,7 +246,7 @@ def _said_by_model(
 
 
 def _leaning(made: Guess, shown: Sequence[Candidate], says_1002: bool) -> bool | Literal["unknown"]:
-    """Return the likelier side of an undecided failure, unless its candidates or code disagree."""
+    """Return whether memory is probably short; "unknown" if candidates or code contradict this."""
     from qnnmem.doctor.cause_model import threshold
 
     if max(made.memory, 1 - made.memory) < threshold("leaning"):
@@ -285,7 +285,7 @@ def _entry_named(knowledge: Knowledge, cause: str) -> Entry | None:
 def _doubt(
     knowledge: Knowledge, judgement: Judgement, numbers: Sequence[int], strange: int | None
 ) -> str:
-    """Return the reason to lower an entry's stated confidence: words, strange or none ("")."""
+    """Return why the entry's confidence is lowered: "words" or "strange"; "" if it is not."""
     if judgement.deciding < 0:
         return ""
     if numbers[judgement.deciding] in knowledge.read:
@@ -483,7 +483,7 @@ class _QuantityNames:
         return found, None
 
     def _look(self, numbers: Sequence[int]) -> _Quantities:
-        """Return the position of each named number: its last one in the first line that has it."""
+        """Return where each named number is: its last place in the first line that contains it."""
         named: dict[str, tuple[int, int]] = {}
         sizes: list[tuple[int, int, int]] = []
         for line, number in enumerate(numbers):

@@ -57,7 +57,7 @@ class ImageLook:
 
     def rights(self, *_paths: str) -> Unseen:
         """Return Unseen, because a file-system image has no device files."""
-        return Unseen("an image does not run")
+        return Unseen("an image is not a running system")
 
     def run(self, *words: str) -> str | Unseen:
         """Return what a command would print, derived from the image's files without running it."""
@@ -76,7 +76,7 @@ class ImageLook:
             paths = [self._at(path) for path in words[4:] if self._inside(path) is None]
             text = self._shell().run(*words[:4], *paths)
             return text if isinstance(text, Unseen) else text.replace(f"= {self.root}", "= ")
-        return Unseen("an image does not run")
+        return Unseen("an image is not a running system")
 
     def _shell(self) -> ShellLook:
         return ShellLook(self.place, self.until)
@@ -85,9 +85,9 @@ class ImageLook:
         return f"{self.root}{path}"
 
     def _inside(self, path: str) -> Unseen | None:
-        """Return None if a path (links followed) is inside the image, else why it is refused."""
+        """Return None if a path, after following links, is inside the image; else why not."""
         if path.startswith(("/proc/", "/sys/", "/dev/")):
-            return Unseen("an image does not run")
+            return Unseen("an image is not a running system")
         try:
             inside = Path(self._at(path)).resolve().is_relative_to(self.root)
         except (OSError, RuntimeError, ValueError):

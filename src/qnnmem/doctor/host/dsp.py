@@ -46,7 +46,7 @@ def judge_nodes(seen: Survey) -> Outcome:
     found += f", {_listed(closed)} not"
     if seen.is_android:  # unsigned process domains, which apps get, use the open node
         return Outcome(found, GOOD)
-    action = "give the user access to all of them: which node FastRPC opens depends on its release"
+    action = "give the user access to all nodes: which node is opened depends on FastRPC's release"
     return Outcome(found, NOT_KNOWN, action)
 
 
@@ -59,7 +59,7 @@ def _listed(nodes: Mapping[str, Rights]) -> str:
 
 
 def judge_state(seen: Survey) -> Outcome:
-    """Check whether the DSP is running, and with which firmware."""
+    """Check whether the DSP is running, and report its firmware."""
     if isinstance(seen.processors, Unseen):
         return Outcome(f"/sys/class/remoteproc: {seen.processors.reason}", NOT_KNOWN)
     if not seen.dsps:
@@ -69,8 +69,8 @@ def judge_state(seen: Survey) -> Outcome:
     states = [one.state for one in compute]
     if any(not isinstance(state, Unseen) and state in _DOWN for state in states):
         action = (
-            "find the reason in the kernel log (`dmesg | grep remoteproc`); usually firmware is "
-            "missing; then restart the board"
+            "find and correct the cause, usually missing firmware (`dmesg | grep remoteproc`); "
+            "then restart the board"
         )
         return Outcome(found, PROBLEM, action, Origin.REPORTED)
     if all(not isinstance(state, Unseen) and state in _RUNNING for state in states):

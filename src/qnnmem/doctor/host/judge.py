@@ -204,7 +204,7 @@ def _checked(subject: Subject, outcome: Outcome) -> HostCheck:
 
 
 def with_causes(report: HostResult, causes: Iterable[str]) -> HostResult:
-    """Return the report with checks related to the causes found in a log first.
+    """Return the report; in its list, checks related to causes found in a log come first.
 
     Among the checks related to one cause, problems come first, then unknown results.
     """

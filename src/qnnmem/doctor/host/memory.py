@@ -59,8 +59,8 @@ def judge_pressure(seen: Survey) -> Outcome:
         return Outcome("/proc/pressure/memory contains no averages", NOT_KNOWN)
     some, full = shares["some"], shares.get("full", 0.0)
     found = (
-        f"at least one process waited for memory {some:.1f} % of the time; all of them waited "
-        f"{full:.1f} %"
+        f"for {some:.1f} % of the time, at least one process waited for memory; "
+        f"for {full:.1f} %, all processes waited at the same time"
     )
     if some >= _SOME_PERCENT or full >= _FULL_PERCENT:
         return Outcome(found, PROBLEM, "end other processes that use memory; see `top`")

@@ -208,7 +208,7 @@ def _pairs(text: str | Unseen, pattern: str) -> dict[str, str]:
 
 
 def _named(variables: Mapping[str, str], names: Names, separator: str) -> list[str]:
-    """Return the folders in environment variables, separated by a colon or by `separator`."""
+    """Return the folders that environment variables list, split at colons and at `separator`."""
     words = (word for name in names for word in variables.get(name, "").split(separator))
     parts = (part.strip() for word in words for part in word.split(":"))
     return [part.rstrip("/") or part for part in parts if part.startswith("/")][:_MOST_NAMED]

@@ -44,7 +44,7 @@ def describe(seen: Survey) -> str:
 
 
 def judge_chip(seen: Survey) -> Outcome:
-    """Check whether the SoC is an HTP target, and its Hexagon version."""
+    """Check whether the SoC is an HTP target, and report its Hexagon version."""
     soc = chip(seen)
     if soc is None:
         names = ", ".join(shorten(name, 40) for name in seen.chip_names[:3])

@@ -29,7 +29,7 @@ _RARE = 50
 
 
 def check(own: Sequence[Path] = ()) -> KbCheckResult:
-    """Check the built-in entries; with `own`, check a team's entries together with them."""
+    """Check the built-in entries, or only a team's entries if `own` names their files."""
     lines, entries = read_all(own)
     knowledge = Knowledge(pack(lines, entries))
     asked = [entry for entry in entries if entry.own] if own else list(entries)
@@ -116,7 +116,7 @@ def _names(asked: Iterable[Entry], entries: Iterable[Entry]) -> Iterator[EntryFi
 def _own_words(entry: Entry, knowledge: Knowledge) -> Iterator[EntryFinding]:
     lines = typical_lines(entry)
     if not lines:
-        yield EntryFinding(entry.id, "its section Typical Logs contains no line")
+        yield EntryFinding(entry.id, "the section Typical Logs contains no line")
         return
     if _is_named_by_model(entry):
         named = _cause_by_model(lines, entry)
@@ -137,7 +137,7 @@ def _is_named_by_model(entry: Entry) -> bool:
 
 
 def _cause_by_model(lines: Sequence[str], entry: Entry) -> str:
-    """Return the model's cause; if the entry has none, `mem_unknown` or `unknown`."""
+    """Return the model's cause; `mem_unknown` or `unknown` if the entry names no cause."""
     from qnnmem.doctor.cause_model import guess
 
     made = guess("\n".join(lines))
@@ -147,7 +147,7 @@ def _cause_by_model(lines: Sequence[str], entry: Entry) -> str:
 
 
 def _unseen_signs(asked: Iterable[Entry], knowledge: Knowledge) -> Iterator[EntryFinding]:
-    """Yield signs that occur neither in their entry's typical lines nor in a stored log."""
+    """Yield a finding for each sign that is in no typical line of its entry and no stored log."""
     stored = [line for case in cases() for line in case.lines]
     stored += [line for run in healthy() for line in run.lines]
     known = {knowledge.signs[one.template] for one in see(knowledge, stored)}

@@ -153,7 +153,7 @@ def _hole(hole: str) -> str:
 
 
 def _forms(text: str) -> list[str]:
-    """Return a template's expansions, one per combination of choices; empty if too many."""
+    """Return a template's expansions, one per combination of choices; empty if over a limit."""
     pieces = _CHOICE.split(text)
     choices = [piece.split("|") if index % 2 else [piece] for index, piece in enumerate(pieces)]
     count = 1

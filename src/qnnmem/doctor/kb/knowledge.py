@@ -237,7 +237,7 @@ def read_all(paths: Sequence[Path | str]) -> tuple[tuple[Line, ...], tuple[Entry
 
 
 def read_folder(path: Path | str, own: bool = False) -> tuple[tuple[Line, ...], tuple[Entry, ...]]:
-    """Return the line templates outside entries, and the entries, of a folder or one file."""
+    """Return the line templates that belong to no entry, and the entries, of a folder or file."""
     return _parsed(read_files(path), own)
 
 
@@ -344,7 +344,7 @@ def _for_judging(entry: Entry) -> Entry:
 
 
 def facts(own: Sequence[KbFiles] = ()) -> Iterator[bytes]:
-    """Yield the data of the cache key: contents of a team's files, states of the built-in files.
+    """Yield the data of the cache key: contents of a team's files and states of the built-in files.
 
     For the built-in files, the state (names, sizes and times) is enough: they come with the
     package, and reading their content takes longer.

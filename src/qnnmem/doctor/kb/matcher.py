@@ -8,8 +8,8 @@ text:
 Each fixed part is placed at its first position after the part to its left. If a hole becomes too
 long, the part to its left moves to its next position. Parts never move back, so each byte is
 searched at most once for each part. The result is the match with the leftmost start and the
-shortest holes. Such a match always exists: given two matches, placing every part at the earlier of
-its two positions gives another match.
+shortest holes. If there are several matches, one of them is leftmost for every part: placing each
+part of two matches at the earlier of its two positions gives another match.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class _Part:
     def place(self, low: bytes, at: int, need: int = 0) -> _Place | None:
         """Return where this part of the template first matches in a line, at or after `at`.
 
-        An empty part matches anywhere, so it is placed where it ends at `need`, if that is later.
+        An empty part matches anywhere, so it is placed to end at `need` if `need` is after `at`.
         """
         if self._empty and need > at:
             at = self._back(low, at, need)
@@ -210,7 +210,7 @@ def _steps(regex: str) -> tuple[bytes, list[_Step]] | None:
 
 
 def _element(regex: str, at: int, last: int) -> int:
-    """Return where a number or blanks end in a regex, or a hole that ends at `last`; else 0."""
+    """Return the end of the number, blanks or final hole (up to `last`) at `at`; 0 for others."""
     if regex.startswith(BLANKS, at):
         return at + len(BLANKS)
     settled = regex.startswith(_SETTLED, at)
@@ -262,7 +262,7 @@ def _hole(regex: str) -> _Hole:
 
 
 def _need(low: bytes, start: int, stop: int, hole: _Hole) -> int:
-    """Return the earliest position, at or after `start`, from which a hole can end at `stop`."""
+    """Return the earliest position, at or after `start`, of a hole that ends at `stop`."""
     earliest = max(start, stop - hole.most)
     last = _LAST_SPACE.match(low, earliest, stop) if hole.word else None
     if last is None:

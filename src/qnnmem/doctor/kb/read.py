@@ -252,7 +252,7 @@ def _plain(text: str, name: str, own: bool) -> Iterable[Entry]:
 
 
 def _literal_start(line: str) -> str:
-    """Return the literal template of a line, truncated to the maximum length between escapes."""
+    """Return a line's literal template, cut at the maximum length but not inside an escape."""
     text = template.literal(line)[:_MAX_PLAIN]
     odd = (len(text) - len(text.rstrip("\\"))) % 2
     return text[:-1] if odd else text

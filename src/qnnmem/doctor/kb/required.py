@@ -45,7 +45,7 @@ def alternatives(pattern: str) -> list[str]:
 
 
 def required(pattern: str) -> Required:
-    """Return texts so that each match of the pattern contains one of them; None if unknown."""
+    """Return texts of which each match of the pattern contains at least one; None if unknown."""
     every: frozenset[str] = frozenset()
     for one in alternatives(pattern):
         found = _best(_pieces(one))
@@ -56,7 +56,7 @@ def required(pattern: str) -> Required:
 
 
 def _best(pieces: Sequence[frozenset[str]]) -> Required:
-    """Return the texts of the piece that is probably rarest: longest texts first, then fewest."""
+    """Return the texts of one piece, chosen to be rare: the longest texts, then the fewest."""
     return max(
         pieces,
         key=lambda texts: (min(map(len, texts)), -len(texts), sorted(texts)),

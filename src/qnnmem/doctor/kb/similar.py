@@ -57,7 +57,7 @@ class FoundEntry(msgspec.Struct, frozen=True):
 
 
 def find(text: str, entries: Sequence[Entry], limit: int = 10) -> tuple[FoundEntry, ...]:
-    """Return the entries that contain the words of a search in any part, best first."""
+    """Return the entries that fit a search, best first; all parts of an entry are searched."""
     searched = Ranker(tuple(entries), _everything)
     found = {one.entry.id: one for one in searched.rank(text, len(entries), 0.0, least=1)}
     least = _NEAR_BEST * max((one.score for one in found.values()), default=0.0)
@@ -102,7 +102,7 @@ def _place(asked: str, entry: Entry) -> int:
 def rank(
     text: str, entries: Sequence[Entry], limit: int = 3, threshold: float = THRESHOLD
 ) -> tuple[SimilarEntry, ...]:
-    """Return the entries most similar to a line, best first; empty if none scores `threshold`."""
+    """Return the entries most similar to a line, best first; each scores at least `threshold`."""
     return ranker(tuple(entries)).rank(text, limit, threshold)
 
 
@@ -147,7 +147,7 @@ class WordIndex(msgspec.Struct, frozen=True):
 
 
 class Ranker:
-    """Ranks entries by their similarity to lines; caches the result for the same known words."""
+    """Ranks entries by similarity to lines; lines with the same known words share a result."""
 
     def __init__(
         self,
@@ -167,7 +167,7 @@ class Ranker:
         *,
         least: int = _LEAST_WORDS,
     ) -> tuple[SimilarEntry, ...]:
-        """Return the entries most similar to a line, best first; `least` words must be shared."""
+        """Return the most similar entries, best first; each shares at least `least` words."""
         index = self._index
         asked = tuple(dict.fromkeys(words(text)))
         best = sum(index.weight(word) for word in asked) * (_K1 + 1)

@@ -1,6 +1,6 @@
 """Line templates: patterns of messages, with named and typed numbers.
 
-A template is the message text with holes:
+A template is the message text with holes, called placeholders in the documentation:
 
     graph requires estimated allocation of {needed:KB} KB, limit is {limit:KB} KB
     Fail(|ed) to create context from binary with err {code:code}
@@ -90,17 +90,17 @@ def parse(text: str) -> Template:
     holes: list[tuple[str, str]] = []
     pieces = _pieces(text, holes)
     if len({name for name, _ in holes}) != len(holes):
-        raise UsageError(f"two holes have the same name in the line template {_shown(text)}")
+        raise UsageError(f"two placeholders have the same name in the line template {_shown(text)}")
     if any(kind in COUNTED for _, kind in holes[1:]):
         raise UsageError(
-            "only the first hole of a line template can have the type level or "
+            "only the first placeholder of a line template can have the type level or "
             f"added: {_shown(text)}"
         )
     free = sum(piece.sort == "hole" and piece.text == TEXT for piece in pieces)
     if text.count("{") > _MAX_HOLES or free > _MAX_FREE:
         raise UsageError(
-            f"a line template can have at most {_MAX_HOLES} holes, of which at most {_MAX_FREE} "
-            f"match any text: {_shown(text)}"
+            f"a line template can have at most {_MAX_HOLES} placeholders, of which at most "
+            f"{_MAX_FREE} match any text: {_shown(text)}"
         )
     runs = [piece.text for piece in pieces if piece.sort == "text"]
     anchors = _anchors(runs)
@@ -151,7 +151,7 @@ def _hole(hole: str, holes: list[tuple[str, str]], text: str) -> _Piece:
     match = _HOLE.fullmatch(hole)
     if match is None or (match[2] and match[2] not in _SHAPES):
         raise UsageError(
-            f"'{{{hole[:40]}}}' is not a valid hole in the line template {_shown(text)}"
+            f"'{{{hole[:40]}}}' is not a valid placeholder in the line template {_shown(text)}"
         )
     name, kind = match[1], match[2] or "word"
     if name is None:
@@ -174,7 +174,7 @@ def _regex(pieces: Sequence[_Piece]) -> str:
 
 
 def _settled(piece: _Piece, regex: str, after: Sequence[_Piece], bare: Sequence[str]) -> str:
-    """Return a regex for a number or choice; it takes the first form that the next piece fits."""
+    """Return a regex for the first form of a number or choice that the next piece can follow."""
     if not after:
         return regex
     if piece.sort == "hole" and after[0].sort == "text":

@@ -116,7 +116,7 @@ def check_size(path: str, archive: Contents, names: Sequence[str]) -> None:
 
 
 def detour(archive: Contents, names: Sequence[str]) -> int:
-    """Return how many bytes are decompressed twice if members are read in this order."""
+    """Return how many bytes are decompressed again if members are read in this order."""
     if not archive.packed:
         return 0
     again = at = 0

@@ -52,7 +52,7 @@ class Attribution:
     def _near(
         self, session: LogSession, growing: Iterable[LogSession]
     ) -> tuple[list[LogSession], bool]:
-        """Return up to two nearby failed processes, and if a growing session may come near."""
+        """Return up to two nearby sessions, and whether a growing session might still come near."""
         near = []
         for first, last, other in self._named:
             if first - session.last <= NEAR and session.first - last <= NEAR:
@@ -69,7 +69,7 @@ class Attribution:
         return near[:2], undecided
 
     def _settle_nameless(self, growing: list[LogSession]) -> Iterator[LogSession]:
-        """Join each nameless session to its only neighbour; yield it if it has none or several."""
+        """Yield nameless sessions with no or several neighbours; join others to their only one."""
         left = []
         for session in sorted(self._nameless, key=lambda s: s.first):
             near, undecided = ([], False) if session.crowded else self._near(session, growing)
@@ -82,7 +82,7 @@ class Attribution:
         self._nameless = left
 
     def _give(self, session: LogSession, to: LogSession, growing: list[LogSession]) -> None:
-        """Join a session to the session `to`; if `to` is still growing, wait until it closes."""
+        """Join a session to the session `to`, but only once `to` is closed."""
         if not any(to is other for other in growing):
             to.join(session)
             return

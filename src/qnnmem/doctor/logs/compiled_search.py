@@ -163,7 +163,7 @@ class FixedTexts:
     def hits(
         self, buffer: bytes | bytearray, low: int, high: int, apart: int
     ) -> list[tuple[int, int]]:
-        """Return end and number of each text found; drop repeats in a line within `apart` bytes."""
+        """Return the end and number of each text; drop repeats within `apart` bytes of a line."""
         out: list[tuple[int, int]] = []
         start, size = ctypes.c_size_t(0), high - low
         data, told = _address(buffer, low), self._told
@@ -241,7 +241,7 @@ def _messages(knowledge: Knowledge) -> _Messages:
 
 
 def _fixed(template: str) -> Iterator[bytes]:
-    """Yield the texts between a template's holes; alternatives are separated by NUL bytes."""
+    """Yield each text between a template's holes; a choice is one text, joined by NUL bytes."""
     run = ""
     for escaped, choice, hole, plain in _PIECE.findall(template):
         if not (choice or hole):
@@ -254,7 +254,7 @@ def _fixed(template: str) -> Iterator[bytes]:
 
 
 def _bare(texts: Sequence[str]) -> Iterator[bytes]:
-    """Yield the stripped texts, joined by NUL bytes; nothing if any of them is empty."""
+    """Yield the stripped texts as one text, joined by NUL bytes; yield nothing if any is empty."""
     bare = [text.strip(" \t") for text in texts]
     if all(bare):
         yield "\0".join(bare).encode().lower()
@@ -269,7 +269,7 @@ def _address(buffer: bytes | bytearray, low: int) -> Any:
 
 @cache
 def _load() -> Any:
-    """Load the compiled code; raise ImportError if there is none."""
+    """Load the compiled code; raise ImportError if it is missing."""
     library = load_library(TEXTS, _OBJECT)
     pointer, size = ctypes.c_void_p, ctypes.c_size_t
     library.texts_new.restype = pointer

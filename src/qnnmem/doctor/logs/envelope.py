@@ -192,7 +192,7 @@ class Unwrapping:
         return got
 
     def shift(self, number: int) -> int:
-        """Return the difference between a line's number in the file and its number in the log."""
+        """Return the number to add to a line's `number` in the log to get that in the file."""
         at = max(bisect_right(self._starts, number) - 1, 0)
         line, pace = self._places[at]
         return line + pace * max(number - self._starts[at], 0) - number

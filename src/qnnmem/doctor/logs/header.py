@@ -216,7 +216,7 @@ def _behind(line: bytes, timed: bool = False) -> Header:
 
 
 def _placed(said: Header, at: int, time: float | None, pid: int | None, level: str) -> Header:
-    """Return a head found after prefixes, with their time and process where the head has none."""
+    """Return a head found after prefixes; a missing time or process is taken from the prefixes."""
     return msgspec.structs.replace(
         said,
         body=at + said.body,

@@ -124,7 +124,7 @@ def _said_of_lpai(knowledge: Knowledge, said: LpaiWords) -> list[Found]:
 def said_beside(
     knowledge: Knowledge, found: Sequence[Found], text: bytes, failing: bool
 ) -> list[Found]:
-    """Return the code and LPAI topic in a matched line if its templates do not capture them."""
+    """Return the code and LPAI topic of a matched line, unless its templates capture them."""
     code = _code(knowledge, found, text)
     about = _lpai_beside(knowledge, found, text) if failing else []
     return [*about, *([code] if code else ())]

@@ -47,8 +47,7 @@ class LineMemory(Protocol):
 class LettersMemory:
     """Memory of lines in Python, for engines that have no memory in C.
 
-    A short log is read faster without `by_letters`: no line is left out, and none is examined for
-    that.
+    Without `by_letters`, irrelevant lines are not remembered, which is faster for a short log.
     """
 
     def __init__(self, *, by_letters: bool = True) -> None:
@@ -81,7 +80,7 @@ class LettersMemory:
         return letters in self._dull
 
     def place(self, start: int, stop: int, raw: bytes) -> PlaceOfLine:
-        """Return a line's place, with the number of its message if that is stored."""
+        """Return a line's place, with the number of its message if the message is stored."""
         head = LOGCAT.match(raw)
         if head is None:
             return start, stop, -1, 0, 0, NO_PROCESS, NO_HEAD, 0

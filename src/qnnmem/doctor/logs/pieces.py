@@ -33,7 +33,8 @@ def goes_on(one: Header, text: bytes, other: Header) -> bool:
 
     Loggers that split long messages repeat the whole head. A message that contains line ends
     continues without a head, and so does a long line that a person wrapped. Heads without a thread
-    cannot show whether the next line is a piece or another message, so it counts as another.
+    cannot show whether the next line is a piece or another message. Such a line counts as another
+    message.
     """
     if other.style == "plain":
         return one.style != "plain" or len(text) >= _WRAPPED
@@ -42,7 +43,7 @@ def goes_on(one: Header, text: bytes, other: Header) -> bool:
 
 
 def wholes(before: Sequence[bytes], text: bytes, forward: bytes) -> Iterator[bytes]:
-    """Yield messages that a line might belong to: joined with later lines, then with earlier ones.
+    """Yield possible whole messages of a line: joined with later, then with earlier lines.
 
     `before` contains the lines before the text, nearest last; `forward` begins with the text.
     """

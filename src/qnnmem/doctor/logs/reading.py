@@ -4,7 +4,7 @@ head      the time, process, tag and level are removed (`header`)
 level     the level of the logger or of a relayed line; info and debug lines report no failure
 places    folders, file URLs and source positions are not words of the message
 negation  `no error`, `0 failed` and `checks passed` report no failure
-mending   an operation that succeeded on a retry, or is not needed, is no failure
+recovery  an operation that succeeded on a retry, or is not needed, is no failure
 
 The words to look for are rules in `kb/words.toml`. This module does not determine the cause of a
 failure; templates and the cause model do.
@@ -95,7 +95,7 @@ class FailingLine(msgspec.Struct, frozen=True):
 
 
 class _Shape(msgspec.Struct, frozen=True):
-    """Meaning of a line, for which each number counts only as zero or nonzero."""
+    """Meaning of a line; of its numbers, only zero and nonzero are distinguished."""
 
     stage: str
     failing: bool  # False: the code must be a known code
@@ -160,7 +160,7 @@ def says_well(text: bytes) -> bool:
 
 
 def ends_well(log: bytes) -> bool:
-    """Return True if the last line of a log that reports a result reports a success."""
+    """Return True if the last result that a log reports is a success."""
     for line in reversed(log.split(b"\n")):
         if line.strip() and says_well(line):
             return True
@@ -290,7 +290,7 @@ def _without_folders(low: bytes) -> bytes:
 
 
 def _is_ours(low: bytes) -> bool:
-    """Return True if a QNN word occurs as a whole word, not as `dsp` does in `windspeed`."""
+    """Return True if a QNN word occurs as a whole word, unlike `dsp` in `windspeed`."""
     named = (words.rule(name).search(low) for name in ("qnn", "chip", "shared"))
     return _has_ours(low) and any(named)
 

@@ -345,7 +345,7 @@ class LogScanner:
     def _across(
         self, low: int, high: int, text: bytes, missing: Sequence[int]
     ) -> tuple[Hit | None, list[tuple[int, Values]]]:
-        """Return a hit that starts in the previous line, if any, and matches in this line."""
+        """Return a hit that starts in the previous line, or None, and the matches in this line."""
         onward = forward(self._buffer, self._fill, text, high)
         found = match(self._knowledge, onward, missing) if onward else []
         back = line_before(self._buffer, self._base, low)
@@ -370,7 +370,7 @@ class LogScanner:
         return Hit(self._base + start, number, other.pid, other.time, before, whole, opens), found
 
     def _wrapped(self, low: int, high: int, text: bytes) -> Iterator[bytes]:
-        """Yield a line joined with the lines that continue it, and with lines that it continues."""
+        """Yield possible whole messages of a line: joined with later, then with earlier lines."""
         head = header.parse(text)
         before: list[bytes] = []
         at = low

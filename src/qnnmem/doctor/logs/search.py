@@ -222,7 +222,7 @@ class Re2Engine(_TextsOnly):
         return _placed(memory, buffer, [(low + one, low + two) for one, two in found])
 
     def scan(self, buffer: LogBytes, low: int, high: int) -> list[tuple[int, int]]:
-        """Return the ends and numbers of the anchors in lines that the combined regex matches."""
+        """Return the end offset and the index of each anchor, in lines that the regex matches."""
         text = bytes(memoryview(buffer)[low:high]).lower()
         found: list[tuple[int, int]] = []
         for start, stop in _lines_matching(text, self._any):
@@ -333,7 +333,7 @@ def _lines_matching(text: bytes, pattern: Any) -> Iterator[tuple[int, int]]:
 
 
 def _hits(database: Any, buffer: LogBytes, low: int, high: int) -> list[tuple[int, int]]:
-    """Return end (relative to `low`) and number of each text; drop repeats within `APART`."""
+    """Return the end (from `low`) and number of each text; drop repeats within `APART` bytes."""
     hits: list[tuple[int, int]] = []
     last: dict[int, int] = {}  # last offset of each text in the current line
     first, stop = 0, -1  # range of the current line; ends come in order, or some are recorded twice

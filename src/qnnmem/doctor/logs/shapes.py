@@ -221,7 +221,7 @@ _LAST = _Last()
 
 
 def kept_shapes(knowledge: Knowledge) -> KeptShapes:
-    """Return this thread's shapes for a knowledge base; a thread keeps only those of one base.
+    """Return this thread's shapes for a knowledge base; shapes of another base are dropped.
 
     Making an engine takes longer than reading a small log.
     """
@@ -279,7 +279,7 @@ def _alike(text: bytes) -> bytes:
 
 
 def _shortest(texts: Iterable[bytes]) -> tuple[bytes, ...]:
-    """Return the texts that contain no other of the texts."""
+    """Return the texts that contain none of the other texts."""
     found: list[bytes] = []
     for text in sorted({*texts}, key=lambda one: (len(one), one)):
         if not any(one in text for one in found):

@@ -161,8 +161,9 @@ def _went_well(
 ) -> bool:
     """Return True if a line after the last failure reports success, and the model agrees.
 
-    After warnings only, or a retry or fallback, it is enough that the model finds no failure
-    likely; after lines that no template knows, that it finds a failure very unlikely.
+    After warnings only, or after a retry or fallback, it is enough that the model finds a failure
+    less likely than not. After lines that no template matches literally, it is enough that the
+    model finds a failure very unlikely.
 
     A success of another process, or far from the failure, might be about other work.
     """

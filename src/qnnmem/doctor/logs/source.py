@@ -142,7 +142,7 @@ class OpenPart:
         self._read, self.shift = unwrapping.readinto, unwrapping.shift
 
     def _looked_at(self, view: memoryview, got: int) -> int:
-        """Start to unwrap the log if its first bytes require it; return the filled length."""
+        """Start to unwrap the log if its first bytes require it; return how much was filled."""
         first = bytes(view[:got])
         _refuse_archive(self.name, first)
         if not (steps := steps_of(first, None)):
@@ -168,7 +168,7 @@ class OpenPart:
         _close(self._file)
 
     def _broken(self, exc: BaseException) -> int:
-        """Return 0 (end of the log) if compressed data is bad later on; else raise LoadError."""
+        """Return 0 (end of the log) if compressed data is damaged later; else raise LoadError."""
         if self.packed in _AS_IT_IS or not self._out:
             reason = getattr(exc, "strerror", None) or str(exc) or type(exc).__name__
             raise LoadError(self.name, f"cannot be read: {reason}") from exc
@@ -490,7 +490,7 @@ def _place(name: str) -> tuple[str, int]:
 
 
 def without_other_kinds(found: FoundLogs) -> FoundLogs:
-    """Return the logs that are text; raise LoadError if none of the named files is."""
+    """Return the logs that are text; raise LoadError if none of the named files is text."""
     kept: list[Stream] = []
     refused: list[LoadError] = []
     for stream in found.streams:
@@ -505,7 +505,7 @@ def without_other_kinds(found: FoundLogs) -> FoundLogs:
 
 
 def _refusal(name: str) -> LoadError | None:
-    """Return an error for a file that is not a log, else None; URLs and special files pass."""
+    """Return an error if a file is not a log; URLs and special files are not checked."""
     if name == "-":
         return _piped()
     if not os.path.isfile(name):  # noqa: PTH113 - the name may be a URL

@@ -1,7 +1,8 @@
 """The vocabulary for reading lines: rules and texts from `kb/words.toml`.
 
 A rule is a list of expressions, few of which match a given line. Therefore each expression is
-stored with its required texts; it is compiled and tried only if one of them occurs in a line.
+stored with texts of which every match contains at least one. The expression is compiled and tried
+only if a line contains one of these texts.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ _OF_FORM = Path(__file__).parents[1] / "kb" / "required.py"
 
 
 class Expression(msgspec.Struct, frozen=True):
-    """Expression without alternatives, and its required texts: every match contains one of them."""
+    """Expression without alternatives, and texts of which every match contains at least one."""
 
     pattern: str
     texts: tuple[str, ...]  # empty: unknown, so every line is tried
