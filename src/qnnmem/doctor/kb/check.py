@@ -224,7 +224,9 @@ def _common_anchors(asked: Iterable[Entry]) -> Iterator[EntryFinding]:
                 hits = sum(anchor in line for line in lines)
                 if hits * _RARE > len(lines):
                     yield EntryFinding(
-                        entry.id, f"'{anchor}' is in {hits} of {len(lines)} healthy lines"
+                        entry.id,
+                        f"'{anchor}' is in {hits} of {len(lines)} healthy lines, which slows the "
+                        "search of large logs",
                     )
 
 

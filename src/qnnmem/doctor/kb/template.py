@@ -93,8 +93,8 @@ def parse(text: str) -> Template:
         raise UsageError(f"two placeholders have the same name in the line template {_shown(text)}")
     if any(kind in COUNTED for _, kind in holes[1:]):
         raise UsageError(
-            "only the first placeholder of a line template can have the type level or "
-            f"added: {_shown(text)}"
+            "only the first placeholder of a line template can have the type `level` or "
+            f"`added`: {_shown(text)}"
         )
     free = sum(piece.sort == "hole" and piece.text == TEXT for piece in pieces)
     if text.count("{") > _MAX_HOLES or free > _MAX_FREE:
