@@ -134,9 +134,9 @@ def explain_tcm(request: TcmRequest) -> TcmAccount:
 
 
 def _changes(request: TcmRequest) -> tuple[TcmChange, ...]:
-    """Return single changes, with sufficient ones first.
+    """Return single changes; those that make the request fit come first.
 
-    If no single change is sufficient, the smallest sufficient combination comes first.
+    If no single change does, the smallest combination that makes the request fit comes first.
     """
     changed = [change for kind in _KINDS for change in kind(request)]
     singles = [_saving(what, request, new) for what, new in changed]
@@ -148,7 +148,7 @@ def _changes(request: TcmRequest) -> tuple[TcmChange, ...]:
 
 
 def _combined(request: TcmRequest) -> tuple[TcmChange, ...]:
-    """Return the first of the smallest sufficient combinations of changes, if any."""
+    """Return the smallest combination of changes that makes the request fit; empty if none does."""
     for count in range(1, len(_KINDS) + 1):
         for chosen in combinations(_KINDS, count):
             for what, new in _chain(request, chosen):
@@ -176,7 +176,7 @@ def _fits(request: TcmRequest) -> bool:
 
 
 def _smaller_binary(prefix: str, before: TcmRequest, request: TcmRequest) -> list[TcmChange]:
-    """Return a change that makes the binary smaller by just enough bytes, if possible."""
+    """Return a change that makes the binary just small enough to fit; empty if impossible."""
     low, high = 0, request.binary  # bisection: a smaller binary never needs more
     if not _fits(replace(request, binary=low)):
         return []
@@ -206,8 +206,8 @@ def _narrower(request: TcmRequest) -> Iterator[tuple[str, TcmRequest]]:
 def _fewer_tensors(request: TcmRequest) -> Iterator[tuple[str, TcmRequest]]:
     """Yield changes that drop an output or an input, each with the changed request.
 
-    The dropped tensor is the smallest one whose removal is sufficient. If no single removal is
-    sufficient, it is the largest one.
+    The dropped tensor is the smallest one without which the request fits. If dropping one tensor
+    is never enough, the largest tensor is dropped.
     """
     for kind in ("output", "input"):
         # Each graph needs an input and an output.
@@ -220,8 +220,8 @@ def _fewer_tensors(request: TcmRequest) -> Iterator[tuple[str, TcmRequest]]:
 def _fewer_graphs(request: TcmRequest) -> Iterator[tuple[str, TcmRequest]]:
     """Yield the change that drops a graph, with the changed request.
 
-    The dropped graph is the smallest one whose removal is sufficient. If no single removal is
-    sufficient, it is the largest one.
+    The dropped graph is the smallest one without which the request fits. If dropping one graph
+    is never enough, the largest graph is dropped.
     """
     graphs = list(dict.fromkeys(tensor.graph for tensor in request.tensors))
     if len(graphs) > 1:
@@ -230,7 +230,7 @@ def _fewer_graphs(request: TcmRequest) -> Iterator[tuple[str, TcmRequest]]:
 
 
 def _least(request: TcmRequest, choices: list[list[TcmTensor]]) -> list[TcmTensor]:
-    """Return the smallest group without which the request fits, or the largest if none helps."""
+    """Return the smallest group without which the request fits, else the largest group."""
     ordered = sorted(choices, key=lambda tensors: sum(tensor.size for tensor in tensors))
     first = bisect_left(ordered, True, key=lambda tensors: _fits(_without(request, tensors)))
     return ordered[min(first, len(ordered) - 1)]

@@ -125,7 +125,7 @@ class DependentShapes(LoadError):
         return DependentShapes(self.path, [*self.shapes, *new], {**self.seen, **later.seen})
 
     def blocked(self, error: QnnMemError) -> DependentShapes:
-        """Return the error extended by the error that remains once these shapes are stated."""
+        """Return this error, followed by `error`, which remains once these shapes are stated."""
         end = chain_words("; with these settings the next error is: ", error.what)
         return DependentShapes(self.path, self.shapes, self.seen, end)
 
@@ -169,7 +169,7 @@ def dependent_shapes(trials: Trials, scope: Scope, names: Sequence[str]) -> Depe
 
 
 def _seen(trials: Trials, scope: Scope, names: Sequence[str]) -> dict[str, tuple[int, ...]]:
-    """Return the shapes seen in a trial run with random data, as far as it succeeds."""
+    """Return the shapes seen in trial runs with random data, as far as these runs succeed."""
     if not names:
         return {}
     try:
@@ -196,7 +196,7 @@ def _largest(scope: Scope, node: onnx.NodeProto) -> tuple[int, ...] | None:
 
 
 def _valued(trials: Trials, scope: Scope, name: str) -> Words:
-    """Return advice to set an input's value if that input determines the shape; otherwise empty."""
+    """Return advice to set an input's value if that input determines a shape, otherwise ""."""
     if name not in scope.flow.culprit:
         return ""
     node = scope.graph.node[scope.flow.culprit[name]]

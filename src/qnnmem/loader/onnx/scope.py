@@ -65,8 +65,8 @@ SHAPING = {
 class Flow:
     """Constants, and for each data-dependent shape the node that makes the shape depend on data.
 
-    Results of control flow are `pending` until its bodies are examined: facts about them can
-    change. Only `analyse` fills the collections.
+    Results of control flow are `pending` until the bodies are examined: facts about pending results
+    can change. Only `analyse` fills the collections.
     """
 
     const: set[str] = field(default_factory=set)

@@ -68,7 +68,7 @@ class TrialChild(ChildProcess):
         return self._model(reply)  # nested calls can expand beyond any file size
 
     def optimise(self, model: onnx.ModelProto) -> onnx.ModelProto:
-        """Return the model as optimised before onnxruntime selects execution providers."""
+        """Return the model after onnxruntime's optimisations that precede choosing providers."""
         request = OptimiseBasic(self._path.parent.resolve())
         _, reply = self._ask(request, Done, model.SerializeToString(), MAX_COMPUTED)
         return self._model(reply)
@@ -141,9 +141,9 @@ class TrialChild(ChildProcess):
         thorough: bool,
         watched: int = 0,
     ) -> Attempted:
-        """Return the result of running the open model with random and given values.
+        """Run the model that `open` opened, with random and given values, and return the result.
 
-        The shapes in the result are the model's last `watched` outputs.
+        The model's last `watched` outputs are the shapes in the result.
         """
         import onnx
 
@@ -193,7 +193,7 @@ _ELEMS = {name: elem for elem, name in _NUMPY.items()}
 
 @dataclass(frozen=True, slots=True)
 class Trials:
-    """The context of all requests about one model."""
+    """The child process and the facts that all requests about one model share."""
 
     path: Path
     child: TrialChild
@@ -215,7 +215,7 @@ class Trials:
 def infer_types(
     trials: Trials, graph: AnyGraph, known: Mapping[str, OnnxType]
 ) -> dict[str, OnnxType]:
-    """Infer types in the graph without its control-flow ops; return all types, also `known`."""
+    """Return all tensor types: `known`, stored, or inferred without the control-flow ops."""
     light = light_graph(graph, known)
     try:
         infos = trials.child.infer(trials.model(light))

@@ -93,14 +93,14 @@ class OptimiseBasic(WireMessage, frozen=True):
 
 
 class Order(WireMessage, frozen=True):
-    """A request to run the model until a run succeeds; inputs have ONNX's element type numbers."""
+    """A request for the node order of a successful run; inputs have ONNX's element type numbers."""
 
     doing: ClassVar[str] = "a trial run"
     inputs: list[tuple[str, int, tuple[int, ...]]]
 
 
 class NodeOrder(WireMessage, frozen=True):
-    """Node names in the order of execution and output shapes, or why every run failed."""
+    """Node names in execution order, with all output shapes; or why every run failed."""
 
     names: list[str]
     shapes: dict[str, tuple[int, ...]]
@@ -108,16 +108,16 @@ class NodeOrder(WireMessage, frozen=True):
 
 
 class Open(WireMessage, frozen=True):
-    """A request to open the model for `AttemptRun`; its inputs may have open sizes."""
+    """A request to open the model for `AttemptRun`; the model's inputs may have open sizes."""
 
     doing: ClassVar[str] = "opening the model"
     folder: Path
 
 
 class AttemptRun(WireMessage, frozen=True):
-    """A request to run the open model for each kind of data until a run succeeds.
+    """A request to run the opened model on one kind of data after another until a run succeeds.
 
-    The last `watched` outputs of the model are shapes.
+    The model's last `watched` outputs are shapes, which the reply contains.
     """
 
     doing: ClassVar[str] = "a trial run"
@@ -127,7 +127,7 @@ class AttemptRun(WireMessage, frozen=True):
 
 
 class Attempted(WireMessage, frozen=True):
-    """The reason why each try failed, or the watched shapes of the try that succeeded."""
+    """The shapes from the first successful run, or the reason why each run failed."""
 
     failures: tuple[str, ...]
     shapes: tuple[tuple[int, ...], ...] = ()
@@ -204,7 +204,7 @@ def open_session(request: Open, payload: bytes) -> Done:
 
 
 def attempt(request: AttemptRun, payload: bytes) -> Attempted:
-    """Return the watched shapes if the open model runs, else why it fails on each kind of data."""
+    """Return the shapes from the first successful run, or why each kind of data makes it fail."""
     import onnx
     from onnx import numpy_helper
 

@@ -48,8 +48,8 @@ def read_with_graph(
     """Return the model, the ONNX nodes that compute the model, and the states as pairs of names.
 
     The nodes are None if an operator has no translation; a note in the model names the operator.
-    With `reals`, the nodes compute with real numbers between DequantizeLinear and QuantizeLinear,
-    which other tools can change.
+    With `reals`, the nodes compute with real numbers between DequantizeLinear and QuantizeLinear.
+    Other tools can change nodes of this form.
     """
     from qnnmem.loader.tflite.operators import translate
 

@@ -69,7 +69,7 @@ class TfliteFile:
         raise LoadError(self.path, reason)
 
     def unique(self, name: str, position: int) -> str:
-        """Return `name`, or `name_position` if it is empty or taken."""
+        """Return a free name: `name` (if empty, `tensor_position`), with `_position` if taken."""
         chosen = name or f"tensor_{position}"
         while chosen in self.taken:
             chosen = f"{chosen}_{position}"

@@ -89,7 +89,7 @@ _Buffer = tuple[int, bytes | memoryview]  # stored size, and the bytes if they a
 
 
 class _Decoder:
-    """Decoder of one flatbuffer, with a budget."""
+    """Decoder of one flatbuffer, with a limit on the total amount of decoded data."""
 
     def __init__(self, content: Any, whole: bool) -> None:
         self._content, self._whole = content, whole

@@ -339,13 +339,13 @@ class TfliteStep(NodeWriter):
         self.name_result(value, self._draft.names[self.op.outputs[position]])
 
     def same_encoding(self) -> bool:
-        """Return whether all operands of the output's type have its scales and zero points."""
+        """Return whether all operands of the output's type have the output's encoding."""
         result = self.result()
         same_type = (raw for raw in self._operands() if raw.type == result.type)
         return all((raw.scales, raw.zeros) == (result.scales, result.zeros) for raw in same_type)
 
     def movement(self, *, exact: bool = True) -> tuple[Callable[[int], str], Callable[..., None]]:
-        """Return a function that reads an input, and one that writes an output, to move elements.
+        """Return functions that read an input and write an output, for an op that moves elements.
 
         The functions keep the stored elements if the inputs and outputs have the same encoding.
         `exact` is False for an operator that computes new elements.

@@ -74,7 +74,7 @@ def _values(call: Call) -> list[Any]:
 
 
 def _numpy(name: str) -> Callable[[Any, Call], Any]:
-    """Return a function that calls a NumPy function."""
+    """Return a function that applies a NumPy function to an operator's input values."""
     return lambda np, call: getattr(np, name)(*_values(call))
 
 

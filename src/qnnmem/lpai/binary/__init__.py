@@ -200,7 +200,7 @@ def pack(context: CompiledContext) -> Iterator[bytes | memoryview]:
 def write(context: CompiledContext, path: Path | str, *, force: bool = True) -> int:
     """Write the binary completely or not at all, and return its size in bytes.
 
-    An ordinary file with that name is replaced, unless `force` is False.
+    An ordinary file at `path` is replaced, unless `force` is False.
     """
     return write_pieces(Path(path), pack(context), force=force)
 

@@ -1,7 +1,7 @@
 """JSON text of a config file with the position of every key and value.
 
-Python's own reader stores no positions and drops repeated keys, but users need to see both.
-Comments and stray commas are skipped and recorded, so that one mistake does not hide others.
+Python's own reader stores no positions and drops repeated keys. Users need the positions and all
+keys. Comments and stray commas are skipped and recorded, so that one mistake does not hide others.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class JsonNode:
     items: tuple[JsonNode, ...] = ()
 
     def get(self, name: str) -> JsonMember | None:
-        """Return the last member with this name, as most JSON readers do, or None."""
+        """Return the last member with this name, as most JSON readers do; None if there is none."""
         return next((m for m in reversed(self.members) if m.name == name), None)
 
     def find(self, path: str) -> JsonNode | None:

@@ -125,7 +125,10 @@ def _what(kind: FileKind) -> str:
 
 
 def _pointed(tool: Document) -> tuple[LpaiConfig, str]:
-    """Return the LPAI settings for a tool file, and a note if they come from another file."""
+    """Return the settings of the LPAI file that a tool file names.
+
+    The second value is a note if a local file is read in place of a path on the device.
+    """
     named = _read(tool, "backend_extensions.config_file_path")
     if named is None:
         return LpaiConfig(), ""

@@ -164,7 +164,7 @@ class DeviceChild(ChildProcess):
         return frame
 
     def _timed(self, limit_s: float, work: Callable[[], T]) -> T:
-        """Return the result of `work`; kill the child if it takes longer than the limit."""
+        """Return the result of `work`; kill the child if `work` takes longer than the limit."""
         run_deadline = self.deadline
         self.deadline = Deadline.after(min(limit_s, run_deadline.left_s))
         try:

@@ -220,7 +220,7 @@ def sanitized(name: str) -> str:
 
 
 def matching(written: str, names: Sequence[str]) -> str | None:
-    """Return the name that matches `written` exactly or when sanitized; None if no name does."""
+    """Return the name that equals `written`, else the first with its sanitized form, else None."""
     if written in names:
         return written
     return next((name for name in names if sanitized(name) == sanitized(written)), None)
@@ -265,7 +265,10 @@ def _entry(text: str) -> InputEntry:
 
 
 def _check_readable(path: Path, limit: int | None = None) -> int:
-    """Return a file's size; raise LoadError, without blocking, unless it is an ordinary file."""
+    """Return an ordinary file's size; raise LoadError for other files, or above `limit` bytes.
+
+    The file is not opened, because opening a pipe could block.
+    """
     try:
         status = path.stat()
     except NOT_THERE as exc:
@@ -518,7 +521,7 @@ def _inputs_of_graph(
 
 
 def _wanted(graph: CompiledGraph, name: str, native: frozenset[str]) -> Input:
-    """Return the array type of an input: float32 if quantized and not native."""
+    """Return an input with its array type: float32 if quantized and not native, else its own."""
     tensor = graph.model.tensors[name]
     if not is_convertible(tensor):
         raise UsageError(

@@ -82,7 +82,7 @@ class Console:
 
 
 class ApiTimes:
-    """Durations of calls, by API function; the format of the file is qnnmem's own."""
+    """Durations of calls, by API function, for a file in qnnmem's own format."""
 
     def __init__(self, level: str | None) -> None:
         self._level = level
@@ -100,7 +100,7 @@ class ApiTimes:
             self.add(name, perf_counter_ns() - start)
 
     def report(self, producer: str) -> str:
-        """Return the text of the file: all durations in microseconds."""
+        """Return the text of the file of durations, in microseconds."""
         lines = [f"# {producer}: time per API call in microseconds; the format is qnnmem's own"]
         lines.append(
             f"{'api':<32} {'calls':>8} {'total':>12} {'average':>10} {'min':>10} {'max':>10}"

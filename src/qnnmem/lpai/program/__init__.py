@@ -419,7 +419,7 @@ class _Arrangement:
                 raise UsageError(f"the nodes of the program exceed the limit of {size}")
 
     def _keep(self, name: str) -> None:
-        """Store `name` if it is a constant; ignore other tensors."""
+        """Add the tensor `name` to the program's constants if it is a constant."""
         from onnx import helper
 
         tensor = self._source.initializers.get(name)

@@ -109,7 +109,7 @@ class Parts:
     def model(self, first: int, last: int, *, whole: bool = False) -> onnx.ModelProto:
         """Return a model of the ops from `first` up to but not including `last`.
 
-        `whole` embeds all constants.
+        If `whole` is true, embed all constants.
         """
         import onnx
         from onnx import helper

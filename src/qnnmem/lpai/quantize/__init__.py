@@ -72,8 +72,8 @@ def quantize_model(
 ) -> QuantizeResult:
     """Write a quantized copy of an ONNX model, and return its errors and scales.
 
-    Without `calibration` the ranges come from random data that depends only on `seed`. Both ends of
-    each pair in `states` get the same scale and zero point.
+    Without `calibration` the ranges come from random data that depends only on `seed`. The input
+    and the output of each pair in `states` get the same scale and zero point.
     """
     from qnnmem.loader.onnx import executable
 

@@ -226,7 +226,7 @@ def _limited(values: NDArray[Any], seen: ValueRange) -> NDArray[Any]:
 
 
 def _reach(values: NDArray[Any], seen: ValueRange) -> ValueRange:
-    """Return `seen`, widened on each side where infinities were replaced by finite values."""
+    """Return the range `seen`, widened on each side where finite values replace infinities."""
     wide = _widened(seen)
     low = wide.lowest if (values <= -ENDLESS).any() else seen.lowest
     return ValueRange(low, wide.highest if (values >= ENDLESS).any() else seen.highest)
@@ -538,7 +538,7 @@ def _tensors_data(ranges: Mapping[str, ValueRange]) -> Any:
 def _state_ranges(
     ranges: Mapping[str, ValueRange], states: Sequence[tuple[str, str]]
 ) -> dict[str, list[dict[str, Any]]]:
-    """Return settings that give both ends of each state the same range.
+    """Return settings that give the input and the output of each state the same range.
 
     The next execution reads the bytes of a state unconverted, so their meaning must not change.
     """

@@ -52,7 +52,7 @@ class Backend:
         return backend
 
     def get_property(self, properties: Iterable[Property | None]) -> None:
-        """Fill in the value of every property, or fail for all (`QnnBackend_getProperty`)."""
+        """Fill in every property's value, or none if one fails (`QnnBackend_getProperty`)."""
         self.check_alive("QnnBackend_getProperty")
         for answer in fill_in(properties, self._answer):
             if isinstance(answer, AlignmentReq) and self.alignment_queried_at is None:

@@ -164,12 +164,12 @@ class Context:
 
     @property
     def binary_memory(self) -> ClientBuffer | None:
-        """The buffer of the binary if it is read in place, otherwise None."""
+        """The buffer of the binary if the binary is read in place, otherwise None."""
         return self._binary
 
     @property
     def compared_bytes(self) -> int | None:
-        """Number of bytes of the binary that the next execution compares; None for all."""
+        """Number of leading bytes that the next execution checks for changes; None for all."""
         return None if self._checks < _WHOLE_CHECKS else _HEAD_BYTES
 
     def check_binary(self, call: str) -> None:

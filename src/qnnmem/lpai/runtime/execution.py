@@ -271,7 +271,7 @@ class Execution:
         return frozenset(name for name in self.graph.outputs if name not in early)
 
     def _spare(self, buffer: PlacedBuffer) -> NDArray[Any]:
-        """Return the runtime's memory for a planned buffer, if no application memory suits."""
+        """Return the runtime's own memory for a planned buffer that no application memory suits."""
         if buffer.name not in self._spares:
             self._spares[buffer.name] = aligned_array(buffer.size)
         return self._spares[buffer.name]
@@ -306,8 +306,8 @@ class Execution:
     def _open_stages(self, *, stepped: bool) -> Iterable[Stage]:
         """Return the stages of this execution, each with an onnxruntime session.
 
-        If ops run one by one in this execution only, each session is opened before its op and
-        closed after it, because all sessions together would hold a second copy of every weight.
+        If only this execution runs the ops one by one, each session is opened before its op and
+        closed after it: all sessions together would hold a second copy of every weight.
         """
         count = len(self.graph.model.ops)
         if stepped and self._in_order:

@@ -67,7 +67,7 @@ class GraphContext(Protocol):
 
     @property
     def binary_memory(self) -> ClientBuffer | None:
-        """The buffer of the binary if it is read in place, otherwise None."""
+        """The buffer of the binary if the binary is read in place, otherwise None."""
 
     def check_binary(self, call: str) -> None:
         """Fail the call if the persistent binary was freed or changed."""
@@ -117,7 +117,7 @@ class Graph:
         self._exposed: set[str] = set()  # tensors in scratch whose address the client knows
 
     def get_property(self, properties: Iterable[Property | None]) -> None:
-        """Fill in the value of every property, or fail for all (`QnnGraph_getProperty`)."""
+        """Fill in every property's value, or none if one fails (`QnnGraph_getProperty`)."""
         self._check_context("QnnGraph_getProperty")
         fill_in(properties, self._answer)
 
@@ -183,7 +183,7 @@ class Graph:
         *,
         before: Callable[[], None] | None = None,
     ) -> None:
-        """Queue an execution (`QnnGraph_executeAsync`); `notify` receives its code when it ends.
+        """Queue an execution (`QnnGraph_executeAsync`); `notify` gets the code at the end.
 
         `before` is called right before the execution, while no other graph of the context executes.
         """

@@ -120,7 +120,7 @@ class IoCheck:
         outputs: Mapping[str, UserBuffer],
         persistent: ClientBuffer | None,
     ) -> None:
-        """Fail if tensors overlap memory in use; skip the check if nothing has changed."""
+        """Fail if tensors overlap memory in use; check again only after a change of memory."""
         places = [(name, b.extent) for g in (inputs, outputs) for name, b in g.items()]
         now = (holders.version, places)
         if now == self._apart:

@@ -54,8 +54,8 @@ class SystemContext:
     def create(cls, *, version: int = BinaryInfoVersion.VERSION_1) -> SystemContext:
         """Return a system context (`QnnSystemContext_create`).
 
-        `version` is the version of the structs that it returns. A real library chooses the version
-        itself, so a client must support all of them.
+        `version` is the version of the structs that this context returns. A real library chooses
+        the version itself, so a client must support all versions.
         """
         return cls(version)
 

@@ -277,7 +277,7 @@ def keeps(rule: str, title: str, steps: Steps) -> ContractCase:
 
 
 def breaks(rule: str, title: str, codes: int | tuple[int, ...], steps: Steps) -> ContractCase:
-    """Return a case in which the client breaks the rule and gets the code."""
+    """Return a case in which the client breaks the rule and gets one of `codes`."""
     return ContractCase(rule, title, True, (codes,) if isinstance(codes, int) else codes, steps)
 
 

@@ -113,9 +113,9 @@ class _Advisor:
     def _at_other_rates(
         self, attempts: Attempts, best: OpenChoice, settings: Sequence[Setting]
     ) -> tuple[Words, ...]:
-        """Return changed settings for other sample rates at which the model runs.
+        """Return the changed settings for each other sample rate at which the model runs.
 
-        The window keeps its duration at each rate.
+        Inputs that are lengths in samples keep their duration at each rate.
         """
         choices = (
             best.switched({switch: rate})
@@ -129,7 +129,7 @@ class _Advisor:
         return tuple(spaced([item for item in items if item not in settings]) for items in lists)
 
     def _mend(self, error: LoadError) -> LoadError:
-        """Return the error, with a cure if one is known."""
+        """Return the error; its cure names sizes or values that avoid the error, if known."""
         sizes = tuple((item, size) for item in self._open_sizes() if (size := self._size(item)))
         if not (sizes or self._switches):
             return error
@@ -146,7 +146,7 @@ class _Advisor:
         return error if best.untried else self._resized(error, attempts, start, best.choice)
 
     def refusal(self, shaped: ShapedModel) -> LoadError | tuple[str, ...]:
-        """Return why onnxruntime cannot run the model with these sizes; if it can, return notes."""
+        """Return the error if onnxruntime rejects these sizes, otherwise notes on failed runs."""
         attempts = Attempts(self._model, self._child, _watched(self._model, shaped))
         if attempts.barrier:
             return ()

@@ -48,13 +48,13 @@ class OpenSize:
     rate: str = ""  # input with the sample rate, if the size is a duration that scales with it
 
     def at_rate(self, rate: int) -> OpenSize:
-        """Return a copy with the sizes for this sample rate."""
+        """Return a copy of this size with the candidates for a sample rate."""
         sizes = tuple(size * rate // _RATE for size in self.candidates)
         return replace(self, candidates=sizes)
 
     @property
     def words(self) -> str:
-        """The name of the size in a sentence."""
+        """The size's name, worded for a sentence."""
         name = plain_or_quoted(self.dim, 40) if self.dim else f"dimension {self.axis}"
         return f"{name} of input {quote(self.input)}"
 
@@ -73,7 +73,7 @@ class Switch:
         return _RATES.issuperset(self.candidates)
 
     def value(self, number: int) -> bool | int:
-        """Return the value in the input's type."""
+        """Return a number as a value of the input's type: bool or int."""
         return bool(number) if self.is_bool else number
 
 
@@ -106,7 +106,7 @@ def find_open_inputs(graph: OnnxGraph) -> OpenInputs:
 
 
 def _with_rate(size: OpenSize, rate: str) -> OpenSize:
-    """Return a copy; a size that is a length in samples scales with the sample rate."""
+    """Return a length in samples as a size that scales with `rate`; other sizes unchanged."""
     windows = {_LENGTHS: _WINDOWS, _SAMPLES: _SAMPLES}.get(size.candidates)
     return size if windows is None else replace(size, candidates=windows, rate=rate)
 
@@ -140,7 +140,7 @@ def _candidates(
 
 
 def _named(name: str) -> tuple[int, ...]:
-    """Return the usual sizes for the last known word of a dimension's name; empty without one."""
+    """Return the usual sizes for the last known word of a name; empty if no word is known."""
     words = re.findall(r"[a-z]+", name)
     return next((_NAMED[word] for word in reversed(words) if word in _NAMED), ())
 

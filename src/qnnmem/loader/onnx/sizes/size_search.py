@@ -40,7 +40,7 @@ _SOURCE = re.compile(r"^\S+\.(?:h|cc):\d+ (?:[^()]*\([^()]*\)(?: const)? |\w+ )?
 
 @dataclass(frozen=True, slots=True)
 class RunFailure:
-    """The reason why a model does not run, and whether all data give this failure."""
+    """The reason why a model does not run, and whether it fails with every kind of data."""
 
     text: str
     is_steady: bool
@@ -86,9 +86,9 @@ def with_all_dependent(
 
 @dataclass(slots=True)
 class Attempts:
-    """A model opened in the child process, with the number and time of attempts.
+    """Attempts to run a model in the child process, limited in number and time.
 
-    Only the counter and the seen shapes change. A model that cannot run can still be shaped.
+    A model that cannot run can still be shaped.
     """
 
     model: OpenModel
@@ -186,13 +186,13 @@ _EARLY = 5  # usual sizes tried with the likeliest switches, before other switch
 
 @dataclass(frozen=True, slots=True)
 class OpenChoice:
-    """A size for each open size, and a number for each switch."""
+    """The number chosen for each open size and for each switch."""
 
     sizes: tuple[tuple[OpenSize, int], ...]
     numbers: tuple[tuple[Switch, int], ...] = ()
 
     def sized(self, changes: Mapping[OpenSize, int]) -> OpenChoice:
-        """Return a copy with some sizes changed."""
+        """Return a copy of this choice with some sizes changed."""
         sizes = tuple((size, changes.get(size, number)) for size, number in self.sizes)
         return OpenChoice(sizes, self.numbers)
 
@@ -258,7 +258,7 @@ def search(
 ) -> BestChoice:
     """Return the first choice that runs and can be shaped, otherwise a guess and the reason.
 
-    `grow` first doubles and halves the sizes of `start`.
+    With `grow`, choices that double or halve a size of `start` come before other choices.
     """
     near: deque[OpenChoice] = deque([start])
     far = iter(_grown(start)) if grow else iter(())
@@ -301,9 +301,9 @@ def _why_unshaped(attempts: Attempts, fixed: Fixed, *, in_full: bool) -> Words:
 
 
 def _others(start: OpenChoice) -> Iterator[OpenChoice]:
-    """Yield choices with other usual sizes.
+    """Yield choices with other usual sizes or other switch values.
 
-    First all sizes except batch sizes change together, then the switches, then single sizes.
+    First, all sizes other than 1 change together. Then switches and single sizes change.
     """
     long = [size for size, number in start.sizes if number != 1]
     most = max((len(size.candidates) for size in long), default=0)

@@ -307,7 +307,7 @@ def _remainder(step: TfliteStep) -> None:
 
 
 def _write_cast(step: TfliteStep, value: str) -> None:
-    """Write a value to the output after a cast to its type."""
+    """Cast a value to the output's type, and write the value to the output."""
     step.write_raw(step.emit("Cast", value, to=onnx_type_of(step.dtype(step.result()))))
 
 
@@ -371,7 +371,7 @@ def _sum_or_mean(step: TfliteStep) -> None:
 def _mean(step: TfliteStep, total: str, factor: float, count: int) -> str:
     """Return the name of a total times a factor, divided by a count.
 
-    A single fixed-point factor does both.
+    A single fixed-point factor does the multiplication and the division.
     """
     whole, shift = fixed_point(factor)
     # TFLite includes the division in the factor, with as many bits as are free.

@@ -117,7 +117,7 @@ def _weights(step: TfliteStep, order: tuple[int, ...]) -> tuple[NDArray[Any], in
 
 
 def _write_sums(step: TfliteStep, total: str, along: Shape) -> None:
-    """Write sums to the output, with the bias added and then scaled."""
+    """Add the bias to the sums, scale the result, and write it to the output."""
     if step.has(2):
         bias = step.required_value(2).astype("i8")
         total = step.emit("Add", total, step.constant(bias.reshape(along)))

@@ -13,7 +13,7 @@ _FIRST = -(1 << 62)  # before the first element
 
 
 def _move(step: TfliteStep, op_type: str, *inputs: str, **attributes: Any) -> None:
-    """Add a node that moves elements; they are rounded only if the output's encoding differs."""
+    """Add a node that moves elements; round them only if input and output encodings differ."""
     read, write = step.movement()
     write(step.emit(op_type, read(0), *inputs, **attributes))
 
