@@ -128,7 +128,7 @@ class TcmAccount:
 
 
 def explain_tcm(request: TcmRequest) -> TcmAccount:
-    """Return the verdict on a request, with possible changes if it does not fit."""
+    """Return the verdict on a request, with possible changes if the request does not fit."""
     verdict = judge(request)
     return TcmAccount(verdict, () if verdict.fits else _changes(request))
 
@@ -242,7 +242,7 @@ def _without(request: TcmRequest, dropped: Sequence[TcmTensor]) -> TcmRequest:
 
 
 def _joined(request: TcmRequest) -> Iterator[tuple[str, TcmRequest]]:
-    """Yield changes that join tensors to avoid too many allocations, with the changed requests."""
+    """Yield changes that join tensors for fewer allocations, each with the changed request."""
     excess = 1 + len(request.tensors) - request.max_buffers.value
     if excess <= 0:
         return

@@ -91,7 +91,7 @@ def analyse(graph: OnnxGraph, proven: Collection[str], examined: Collection[str]
 
 
 def is_deterministic(node: onnx.NodeProto) -> bool:
-    """Return whether equal inputs always give equal outputs, including in bodies."""
+    """Return whether a node and all nodes in its bodies give equal outputs for equal inputs."""
     if node.domain not in QUANT_DOMAINS or is_op(node, *_RANDOM):
         return False
     if is_op(node, "Dropout") and len(node.input) > 2 and node.input[2]:

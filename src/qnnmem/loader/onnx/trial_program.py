@@ -204,7 +204,7 @@ def open_session(request: Open, payload: bytes) -> Done:
 
 
 def attempt(request: AttemptRun, payload: bytes) -> Attempted:
-    """Return the shapes from the first successful run, or why each kind of data makes it fail."""
+    """Return the shapes from the first successful run, or why every kind of data fails."""
     import onnx
     from onnx import numpy_helper
 

@@ -67,7 +67,7 @@ def check_expansion(path: Path, model: onnx.ModelProto) -> None:
 
 
 def _key_of(entry: onnx.NodeProto | onnx.FunctionProto) -> _Key:
-    """Return the key of the function that a node calls or that a function defines."""
+    """Return a function's key, from a node that calls the function or from the definition."""
     name = entry.op_type if hasattr(entry, "op_type") else entry.name
     return entry.domain, name, entry.overload
 
@@ -210,7 +210,7 @@ def no_tensor(path: Path, name: str, nodes: Iterable[onnx.NodeProto]) -> LoadErr
 
 
 def check_outputs(path: Path, graph: AnyGraph) -> None:
-    """Raise LoadError for outputs that are not tensors, before sizes are requested."""
+    """Raise LoadError for outputs that are not tensors, before the user is asked for sizes."""
     for item in graph.output:
         kind = item.type.WhichOneof("value")
         maker = next((node for node in graph.node if item.name in node.output), None)

@@ -241,7 +241,7 @@ class KnownShapes:
                 self._misstated.add(index)
 
     def _keep(self, op: RawOp, where: str, fault: str) -> None:
-        """Keep the stored shapes; raise an error if they are wrong for the given inputs."""
+        """Keep the stored output shapes; raise UsageError if the user's shapes contradict them."""
         same = all(
             self._derived.get(index, stored := self._graph.tensors[index].shape) == stored
             for index in op.inputs

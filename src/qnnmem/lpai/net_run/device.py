@@ -275,7 +275,7 @@ class Device:
         return self._executed(io, code)
 
     def submit(self, graph: str, slot: int, inputs: Inputs) -> None:
-        """Queue an execution that uses the set of buffers `slot`."""
+        """Queue an execution that uses the buffer set with number `slot`."""
         io = self._filled(graph, slot, inputs)
         with self._times.timed("QnnGraph_executeAsync"):
             self._graphs[graph].execute_async(io.inputs, io.outputs, self._codes.put)
@@ -378,7 +378,7 @@ class Ready(WireMessage, frozen=True):
 
 
 class DeviceCall(WireMessage, frozen=True):
-    """A call of a method of the device, with its arguments or None."""
+    """A call of a device method; arguments that the method does not have are None."""
 
     method: Method
     graph: str | None = None

@@ -111,7 +111,7 @@ class DeviceChild(ChildProcess):
         return self._executed(graph, self._call("execute", graph, inputs=inputs))
 
     def submit(self, graph: str, slot: int, inputs: Inputs) -> None:
-        """Queue an execution that uses the set of buffers `slot`."""
+        """Queue an execution that uses the buffer set with number `slot`."""
         self._call("submit", graph, slot, inputs=inputs)
 
     def take(self, graph: str, slot: int) -> Executed:

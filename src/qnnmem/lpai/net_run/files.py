@@ -220,7 +220,7 @@ def sanitized(name: str) -> str:
 
 
 def matching(written: str, names: Sequence[str]) -> str | None:
-    """Return the name that equals `written`, else the first with its sanitized form, else None."""
+    """Return `written` if in `names`, else the first name with an equal sanitized form, or None."""
     if written in names:
         return written
     return next((name for name in names if sanitized(name) == sanitized(written)), None)
@@ -521,7 +521,7 @@ def _inputs_of_graph(
 
 
 def _wanted(graph: CompiledGraph, name: str, native: frozenset[str]) -> Input:
-    """Return an input with its array type: float32 if quantized and not native, else its own."""
+    """Return an input with its array type: float32 if quantized and not native, else as stored."""
     tensor = graph.model.tensors[name]
     if not is_convertible(tensor):
         raise UsageError(

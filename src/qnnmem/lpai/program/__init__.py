@@ -289,7 +289,7 @@ def reads_of(node: onnx.NodeProto) -> Iterator[str]:
 
 
 def outside_reads(nodes: Iterable[onnx.NodeProto]) -> dict[str, None]:
-    """Return the names that nodes read before any node has written them, in order."""
+    """Return, in order, the names that nodes read before any node has written them."""
     written: set[str] = set()
     reads: dict[str, None] = {}
     for node in nodes:
@@ -468,7 +468,7 @@ def _node_quants(
 
 
 def _scalar(tensor: onnx.TensorProto | None) -> float | int | None:
-    """Return a tensor's only number; None if it has several, such as per-channel scales."""
+    """Return a tensor's only number; None if the tensor is absent, external or larger."""
     from onnx import numpy_helper
 
     if tensor is None or tensor.data_location or any(dim != 1 for dim in tensor.dims):

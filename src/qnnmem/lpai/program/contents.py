@@ -1,8 +1,8 @@
 """Allow-list for the program inside a binary.
 
-A binary is a single file, and its program must not read others. ONNX has many places that can name
-a file (tensors anywhere, sparse tensors, functions, training, operators that load files), and later
-versions will have more. So every message is checked, and unlisted fields are rejected.
+A binary is a single file, and its program must not read other files. ONNX has many places that can
+name a file (tensors anywhere, sparse tensors, functions, training, operators that load files), and
+later versions will have more. So every message is checked, and unlisted fields are rejected.
 
   fields that a program needs           checked recursively
   notes by people and tools             removed before any other code sees them
@@ -183,7 +183,7 @@ def _operators() -> dict[str, frozenset[str]]:
 
 
 def unknown_operators(nodes: Iterable[tuple[str, str]]) -> dict[str, int]:
-    """Return how often each operator occurs that no public source lists for LPAI.
+    """Return the count of each operator that no public source lists for LPAI.
 
     `nodes` are pairs of operator and domain.
     """

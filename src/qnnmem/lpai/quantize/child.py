@@ -258,7 +258,7 @@ def _worst_error(
 def _changed_integers(
     model: onnx.ModelProto, result: onnx.ModelProto, feeds: Sequence[Feed]
 ) -> Iterator[str]:
-    """Yield, for each integer output, a sentence about how many values changed."""
+    """Yield, for each integer output, a sentence about how many values quantization changed."""
     before, after = open_session(model), open_session(result)
     names = [item.name for item in before.get_outputs() if "float" not in item.type]
     changed, total = [0] * len(names), [0] * len(names)

@@ -305,7 +305,7 @@ def _domains(graph: onnx.GraphProto) -> Iterable[str]:
 
 
 def tie_states(model: onnx.ModelProto, states: Sequence[tuple[str, str]]) -> list[str]:
-    """Requantize each state output whose scale differs from that of its input; return notes."""
+    """Requantize each state output whose scale differs from its input's scale; return notes."""
     notes = []
     for old, new in states:
         entry, leave = _entry(model.graph, old), _exit(model.graph, new)
@@ -445,7 +445,7 @@ def _fresh(graph: onnx.GraphProto, name: str) -> str:
 
 
 def _drop_unread(graph: onnx.GraphProto) -> None:
-    """Remove unused constants; the others keep their order."""
+    """Remove unused constants and all value infos; used constants keep their order."""
     read = {name for node in graph.node for name in reads(node)} | _io(graph)
     constants = [item for item in graph.initializer if item.name in read]
     del graph.initializer[:]

@@ -183,7 +183,7 @@ class Graph:
         *,
         before: Callable[[], None] | None = None,
     ) -> None:
-        """Queue an execution (`QnnGraph_executeAsync`); `notify` gets the code at the end.
+        """Queue an execution (`QnnGraph_executeAsync`); `notify` gets the QNN code.
 
         `before` is called right before the execution, while no other graph of the context executes.
         """

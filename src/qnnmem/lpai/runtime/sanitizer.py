@@ -43,7 +43,7 @@ _PIECE = 1 << 20  # bytes of scratch compared at a time, as a comparison needs a
 
 @dataclass(frozen=True, slots=True)
 class Collision:
-    """A tensor that is overwritten by another while it is still needed."""
+    """A tensor that is overwritten by another tensor while the first is still needed."""
 
     victim: str
     writer: str

@@ -1,4 +1,4 @@
-"""The open dimensions of a model, and sizes and values to try for them."""
+"""The open sizes and the switches of a model, and the numbers to try for each."""
 
 from __future__ import annotations
 
@@ -201,7 +201,11 @@ def _switches(graph: OnnxGraph) -> Iterator[Switch]:
 def _steers(
     graph: AnyGraph, reached: set[str], known: dict[str, int], numbers: dict[int, None]
 ) -> bool:
-    """Return whether an If depends on `reached` names; add compared constants to `numbers`."""
+    """Return whether the condition of an If depends on the names in `reached`.
+
+    Tensors computed from these names are added to `reached`, and constants that such tensors are
+    compared with are added to `numbers`.
+    """
     known = known | dict(_constants(graph))
     steers = False
     for node in graph.node:

@@ -40,7 +40,7 @@ _SOURCE = re.compile(r"^\S+\.(?:h|cc):\d+ (?:[^()]*\([^()]*\)(?: const)? |\w+ )?
 
 @dataclass(frozen=True, slots=True)
 class RunFailure:
-    """The reason why a model does not run, and whether it fails with every kind of data."""
+    """The reason why a model does not run, and whether it fails with any input data."""
 
     text: str
     is_steady: bool
@@ -197,7 +197,7 @@ class OpenChoice:
         return OpenChoice(sizes, self.numbers)
 
     def switched(self, changes: Mapping[Switch, int]) -> OpenChoice:
-        """Return a copy with other switch values; a window keeps its duration at another rate."""
+        """Return a copy with other switch values; at another rate, lengths keep their duration."""
         rates = {s.input: (changes[s], n) for s, n in self.numbers if s in changes and s.is_rate}
         sizes = (
             (size, number * new // old)
@@ -354,7 +354,7 @@ def boundary(
     size: OpenSize,
     bad: int,
 ) -> int | None:
-    """Return the working size closest to a failing size; None if there is no sharp limit."""
+    """Return the working size closest to a failing one; None if no sharp limit is found."""
     good = dict(choice.sizes)[size]
 
     def runs(number: int) -> bool:

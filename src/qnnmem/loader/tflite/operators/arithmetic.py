@@ -104,7 +104,7 @@ def _exponentials(scale: float, beta: float) -> NDArray[Any]:
 
 
 def _negative_power(value: NDArray[Any]) -> NDArray[Any]:
-    """Return e raised to negative powers, which are given with 26 fractional bits."""
+    """Return `e ** value` for negative values with 26 fractional bits, as 31-bit integers."""
     rest = (value & (_QUARTER - 1)) - _QUARTER
     x = rest * (1 << _INTEGER_BITS) + (1 << 28)
     square = rounded_product(x, x)
