@@ -43,7 +43,7 @@ class CompileCache(Generic[T]):
         return cache_folder()
 
     def key(self, soc: Soc, options: CompileOptions, more: Mapping[str, int] | None = None) -> str:
-        """Return the key of a result, which includes `more`; empty if it must not be cached."""
+        """Return the key of a result, made with `more`; empty if the result must not be cached."""
         if options.calibration is not None:  # its files may change
             return ""
         self._digest = self._digest or model_digest(self._path)
@@ -52,7 +52,7 @@ class CompileCache(Generic[T]):
         return key_of(self._digest, soc.model_id, settings, self._library)
 
     def get(self, key: str) -> T | None:
-        """Return a cached result; None if there is none."""
+        """Return the cached result of a key; None if the cache has no valid result for it."""
         return from_builtins(self._wanted, self._cache.get(key)) if key else None
 
     def put(self, key: str, answer: T) -> None:

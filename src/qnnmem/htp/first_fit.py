@@ -53,7 +53,7 @@ def best_order(sizes: Sequence[int], budget: int) -> Placement:
 def _search(
     items: list[int], sizes: Sequence[int], budget: int, greedy: Placement
 ) -> list[list[int]]:
-    """Return the fewest groups that fit, by branch and bound, largest context first."""
+    """Return the fewest groups of contexts that each fit a domain, found by branch and bound."""
     best = [list(domain.contexts) for domain in greedy.domains]
     fewest = -(-sum(sizes[context] for context in items) // budget) if items else 0
 

@@ -192,7 +192,7 @@ def fit_bill(bill: Bill, soc: Soc, budgets: Mapping[str, Sourced] | None = None)
 def checks_of(
     bill: Bill, soc: Soc | None, budgets: Mapping[str, Sourced] | None = None
 ) -> tuple[FitCheck, ...]:
-    """Check a bill against each limit; without a SoC, only against limits common to all SoCs."""
+    """Return a bill's check for each limit; without a SoC, only for limits common to all SoCs."""
     return tuple(_checks(bill, soc, budgets or {}))
 
 
@@ -389,8 +389,8 @@ def fit_stored(
 ) -> tuple[Fit, ...] | None:
     """Return the verdicts for a context binary; None for a model that must be compiled first.
 
-    With `load` the real library gives its exact estimate. Without targets, the binary's own SoC is
-    used.
+    With `load` the real library loads the binary and estimates its need. Without targets, the
+    verdict is for the binary's own SoC.
     """
     try:
         context = context_of(path)
@@ -549,7 +549,7 @@ def _more_vtcm(soc: Soc, options: CompileOptions) -> Iterator[Nearby]:
 
 
 def _less_vtcm(fit: Fit, options: CompileOptions) -> Iterator[Nearby]:
-    """Yield settings with less VTCM: the size that the limit allows, and half of that size.
+    """Yield settings with less VTCM: what the limit leaves (or half the current), and half of it.
 
     The limits of RAM and of the process domain include VTCM.
     """

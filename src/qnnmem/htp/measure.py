@@ -69,7 +69,7 @@ class Loaded:
 
     @property
     def no_estimate(self) -> str:
-        """Why the process-domain estimate of the last binary is missing; empty if not missing."""
+        """Why the last binary has no process-domain estimate; empty if it has an estimate."""
         last = last_estimate(self.log)
         if last is not None and last.total is not None:
             return ""

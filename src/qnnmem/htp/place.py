@@ -1,4 +1,4 @@
-"""Which contexts can be resident together: in the given order, and in a better one."""
+"""Which contexts can be resident together: in the given order, and in the best order."""
 
 from __future__ import annotations
 

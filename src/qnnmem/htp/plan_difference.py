@@ -94,7 +94,7 @@ _MOVERS = frozenset(
 def difference_notes(
     source: MemoryPlan, graph: MemoryPlan, composed: ComposedModel
 ) -> tuple[str, ...]:
-    """Return notes about how the plan of the QNN graph differs, and why."""
+    """Return notes about how the plan of the QNN graph differs from the model's plan, and why."""
     old, new = _memory(source), _memory(graph)
     old_names = {name: memory for memory in old for name in memory.names}
     new_names = {name for memory in new for name in memory.names}
@@ -117,7 +117,7 @@ def difference_notes(
 def _unpaired(
     appeared: Sequence[_Memory], vanished: Sequence[_Memory]
 ) -> tuple[list[_Memory], list[_Memory]]:
-    """Return both lists without pairs of equal size, which a layout change only renamed.
+    """Return both lists without pairs of tensors of equal size: a layout change renamed these.
 
     Tensors of ops that compute are paired first, so tensors of ops that only move data remain.
     """
@@ -193,7 +193,7 @@ def _kinds(what: str, memories: Sequence[_Memory]) -> Iterator[str]:
 
 
 def _changed(pairs: Sequence[tuple[_Memory, _Memory]]) -> Iterator[str]:
-    """Yield notes on tensors that both graphs have with different sizes."""
+    """Yield notes on tensors whose size differs between the model and the QNN graph."""
     for what, sign in (("grew", 1), ("shrank", -1)):
         changes = [(a, b) for a, b in pairs if sign * (b.size - a.size) > 0]
         if not changes:

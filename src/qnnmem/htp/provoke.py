@@ -111,7 +111,7 @@ _SIDE = 1024  # an input of h x 1024 x 1024 has h MiB
 
 
 def sliced_inputs(count: int, mib: int) -> bytes:
-    """Return a model with `count` inputs of `mib` MiB each; it reads one row of each."""
+    """Return a model that has `count` inputs of `mib` MiB and reads one row of each input."""
     from onnx import helper
 
     shape, row = [1, mib, _SIDE, _SIDE], [1, 1, 1, _SIDE]

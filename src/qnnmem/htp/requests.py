@@ -85,7 +85,7 @@ class QuantizeReply(WireMessage, frozen=True):
 
 
 class CpuDifference(Struct, frozen=True):
-    """The largest difference of an output between two runs, and the output's largest value."""
+    """The largest CPU-HTP difference of an output, and the output's largest value on the CPU."""
 
     name: str
     worst: float
@@ -158,7 +158,7 @@ class LoadRequest(LibraryRequest, frozen=True):
 
 
 class ModelRequest(LibraryRequest, frozen=True):
-    """A request about an ONNX model; `folder` holds its weights."""
+    """A request about an ONNX model; `folder` holds the model's weights."""
 
     model: Path
     folder: Path
@@ -213,7 +213,7 @@ class QuantizeRequest(ModelRequest, frozen=True):
 
 
 class CompareRequest(ProviderRequest, frozen=True):
-    """Run a model on the CPU and its compiled form, and compare the outputs."""
+    """Run a model on the CPU and the compiled model on HTP, and compare the outputs."""
 
     reply: ClassVar[type[WireMessage]] = CompareReply
     epcontext: Path
@@ -278,7 +278,7 @@ Call = FreeCall | AllocateCall | RegisterCall | DeregisterCall | RetrieveCall | 
 
 
 class CallsRequest(LibraryRequest, frozen=True):
-    """Make QNN calls without checks, on contexts made from binaries."""
+    """Make QNN calls that qnnmem does not check, on contexts made from binaries."""
 
     reply: ClassVar[type[WireMessage]] = CallsReply
     binaries: list[Path]

@@ -113,7 +113,7 @@ def show(point: SweepPoint) -> str:
 
 
 def cached_outcome(values: Mapping[str, object] | None) -> SweepOutcome | None:
-    """Return a cached outcome; None if it is invalid or of a failed compile."""
+    """Return a cached outcome; None if it is invalid or another run might have another outcome."""
     outcome = from_builtins(SweepOutcome, values)
     return outcome if outcome is not None and outcome.is_final else None
 
@@ -200,7 +200,7 @@ def _number(name: str, word: str) -> int:
 
 
 def points_of(axes: Sequence[Axis]) -> Iterator[SweepPoint]:
-    """Yield every combination of values; the last axis varies fastest."""
+    """Yield every combination of the axes' values as a point; the last axis varies fastest."""
     names = [axis.name for axis in axes]
     if len(set(names)) < len(names):
         cure = ("write all values of the setting in one ", Setting("vary"))
@@ -243,7 +243,7 @@ def last_that_meets(
     meets: Callable[[SweepOutcome], bool],
     limits: Mapping[str, int],
 ) -> SearchPlace:
-    """Return the last value that meets a condition, assuming that all smaller values do."""
+    """Return the last value that meets a condition; all values before it are assumed to meet it."""
     known: dict[int, SweepOutcome] = {}
     good, bad = -1, len(values)
     first: int | None = None
@@ -264,7 +264,7 @@ def last_that_meets(
 
 
 def _halfway(good: int, bad: int, count: int) -> int:
-    """Return the next index to try: doubled until a value is too large, then bisected."""
+    """Return the next index to try, by doubling until a value is too large, then by bisection."""
     return min(2 * good + 1 if good >= 0 else 0, count - 1) if bad == count else (good + bad) // 2
 
 

@@ -81,7 +81,7 @@ class _Record:
     calls: int = 0  # number of calls that the child announced
 
     def take(self, chunk: bytes) -> None:
-        """Take the next bytes of the log, and store their relevant lines."""
+        """Read the next bytes of the log, and store the relevant lines among them."""
         self.size += len(chunk)
         self.calls += chunk.count(_CALL)
         self.pass_on(chunk)
@@ -118,7 +118,7 @@ class LogTap:
     def begin(
         self, request: int, stop_at: bytes | None, pass_on: Callable[[bytes], None] = _forget
     ) -> None:
-        """Start a request and drop all earlier bytes.
+        """Start a request, and drop the log bytes of all earlier requests.
 
         `stopped` becomes true when a line contains both `stop_at` and a keyword. All bytes go to
         `pass_on` as they arrive.
@@ -130,21 +130,21 @@ class LogTap:
 
     @property
     def stopped(self) -> bool:
-        """True if a line stopped the request."""
+        """True if a log line stopped the request."""
         return self._now.stopped.is_set()
 
     def wait_for_end(self, timeout_s: float) -> None:
-        """Wait until all lines of a request have arrived or the pipe is closed."""
+        """Wait until all log lines of a request have arrived, or until the pipe is closed."""
         self._now.ended.wait(timeout_s)
 
     def lines(self) -> tuple[LogLine, ...]:
-        """Return the relevant lines of the request, in order."""
+        """Return the relevant log lines of the request, in order."""
         with self._lock:
             kept = [line for line in self._now.kept if self._mark not in line]
         return tuple(read_line(line) for line in kept)
 
     def tail(self, count: int) -> tuple[str, ...]:
-        """Return the last `count` lines of the request, unfiltered."""
+        """Return the last `count` log lines of the request, relevant or not."""
         with self._lock:
             lines = (self._now.tail + self._now.partial).split(b"\n")
         wanted = [line for line in lines if line.strip() and self._mark not in line][-count:]

@@ -153,5 +153,5 @@ class _Groups:
 
 
 def reordered(model: Model, order: Sequence[int]) -> Model:
-    """Return the model with its ops in another order, which must respect their dependencies."""
+    """Return the model with its ops in `order`, which must respect the ops' dependencies."""
     return replace(model, ops=tuple(model.ops[i] for i in order))

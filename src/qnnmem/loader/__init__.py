@@ -75,13 +75,13 @@ def load(
 
 
 def as_dims(dims: Mapping[str, int] | None) -> dict[str, int]:
-    """Return the sizes of named dimensions; raise an error for wrong types."""
+    """Return the sizes of named dimensions; raise an error if a size is not a whole number."""
     rule = 'dims must be a mapping from dimensions to sizes, such as {"batch": 1}'
     return {name: as_whole(size, rule) for name, size in expect_mapping(dims, rule).items()}
 
 
 def as_shapes(shapes: Mapping[str, Sequence[int]] | None) -> dict[str, tuple[int, ...]]:
-    """Return the shapes of inputs; raise an error for wrong types."""
+    """Return the shapes of inputs; raise an error if a shape is not a list of whole numbers."""
     rule = 'shapes must be a mapping from inputs to lists of sizes, such as {"input": (1, 16)}'
     return {
         name: tuple(as_whole(size, rule) for size in expect_items(shape, object, rule))
@@ -144,7 +144,7 @@ def load_cached(
 def cached(
     path: Path, sizes: Sequence[Mapping[str, object]], read: Callable[[], tuple[Model, ...]]
 ) -> tuple[Model, ...]:
-    """Return the result of `read`, cached for the same file and the same sizes."""
+    """Return the result of `read`, from the cache if this file was read with these sizes before."""
     cache = MODEL_CACHE.get()
     if cache is None:
         return read()

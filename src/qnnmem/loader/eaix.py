@@ -248,7 +248,7 @@ class _ReportReader:
         return size
 
     def _marked(self, listed: tuple[_Item, ...], bit: int) -> tuple[_Item, ...]:
-        """Return the tensors that the graph lists, then other tensors that have the flag."""
+        """Return the tensors in `listed`, then all other tensors whose flag contains `bit`."""
         marked = (item for item in self.items.values() if item.flag & bit)
         return tuple({item.key: item for item in (*listed, *marked)}.values())
 

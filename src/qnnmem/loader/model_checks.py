@@ -24,7 +24,7 @@ _SHOWN = 5
 
 
 def unknown_inside(names: Iterable[str]) -> str:
-    """Return the warning that the memory inside custom operators is unknown; empty for no names."""
+    """Return the warning that custom operators use unknown memory; empty if `names` is empty."""
     quoted = list(map(quote, dict.fromkeys(names)))
     if not quoted:
         return ""

@@ -34,7 +34,7 @@ class Piece:
         return cls(file, 0, regular_size(file), name)
 
     def head(self, count: int) -> bytes:
-        """Return the first bytes, at most `count`."""
+        """Return the first `count` bytes, or all bytes if the piece is shorter."""
         return read_range(self.file, self.start, min(count, self.size))
 
     def part(self, start: int, size: int, name: str) -> Piece:
@@ -123,7 +123,7 @@ class PieceBytes:
 
 
 def check_apart(pieces: Iterable[Piece]) -> None:
-    """Raise Damaged if two pieces overlap without being the same range."""
+    """Raise Damaged if two different ranges of a file overlap; two equal ranges are allowed."""
     ordered = sorted({piece.place: piece for piece in pieces if piece.size}.values(), key=_start)
     for before, after in pairwise(ordered):
         if before.file == after.file and before.start + before.size > after.start:
@@ -135,7 +135,7 @@ def _start(piece: Piece) -> tuple[str, int]:
 
 
 def distinct(pieces: Iterable[Piece]) -> dict[tuple[Path, int, int], int]:
-    """Number the pieces; pieces with equal content get the same number."""
+    """Return a number for each piece by its `place`; pieces with equal content share a number."""
     numbers: dict[tuple[Path, int, int], int] = {}
     sizes: dict[int, list[Piece]] = {}
     contents: dict[str, int] = {}

@@ -62,7 +62,7 @@ def describe_binary(path: Path | str) -> HtpContext:
 
 
 def binary_at(path: Path) -> Piece:
-    """Return the context binary of a file: the file, a part of it, or a file that it names."""
+    """Return the context binary: the file itself, or the one that an ONNX model embeds or names."""
     whole, kind = Piece.whole(path, str(path)), kind_of_file(path)
     if kind.name == "dlc":
         raise NotCompiled(path, "is a DLC, which is not compiled")
@@ -209,7 +209,7 @@ def _tensor(table: Table) -> TensorInfo:
 
 
 def _quantization(table: Table) -> Quantization | None:
-    """Return the scale and offset of a per-tensor encoding; other encodings are not read."""
+    """Return the scale and offset of a per-tensor encoding; None for any other encoding."""
     if table.u32(4, "quantizeParams") != _DEFINED or table.u8(14, "encoding") != _SCALE_OFFSET:
         return None
     params = table.table(15, "scaleOffset")
@@ -222,7 +222,7 @@ def _quantization(table: Table) -> Quantization | None:
 
 
 def _version_of(outer: Table, known: tuple[int, ...]) -> int:
-    """Return the version of a union; raise Damaged if its version number and type disagree."""
+    """Return a union's version; raise Damaged if it is unknown or differs from the union's type."""
     version, kind = outer.u32(0, "version"), outer.u8(1, "type")
     if version not in known or kind != version:
         words = ", ".join(map(str, known))
@@ -231,7 +231,7 @@ def _version_of(outer: Table, known: tuple[int, ...]) -> int:
 
 
 def _first(table: Table) -> Table:
-    """Return the nested table, which has the fields of the previous version."""
+    """Return the nested table `graph`, which has the fields of the previous format version."""
     return _needed(table.table(0, "graph"), f"{table.where}.graph")
 
 
@@ -281,7 +281,7 @@ _SIZES_V2 = ("io", "op_data", "const", "ddr_tensors", "shared_weights")
 
 
 def read_record(data: bytes, where: str) -> Mapping[str, Any]:
-    """Return the fields of a graph's record by name, from the record's first two parts."""
+    """Return the fields of a graph's record by name; only the record's first two parts are read."""
     if not data:
         return {}
     if len(data) < _V1.size:
@@ -314,7 +314,7 @@ def _second(data: bytes, where: str) -> dict[str, Any]:
 
 
 def read_hardware(data: bytes) -> Mapping[int, int]:
-    """Return the spill/fill size by graph number, as stored by SDK 2.25 and older."""
+    """Return the spill/fill size of each graph by number, from a blob of SDK 2.25 or older."""
     if len(data) % _HARDWARE.size:
         raise Damaged(f"hwInfoBlob has {len(data)} bytes, not a multiple of {_HARDWARE.size}")
     records = (record for record in _HARDWARE.iter_unpack(data) if record[0] == 1)

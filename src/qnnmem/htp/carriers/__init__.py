@@ -39,7 +39,7 @@ def is_carrier(path: Path) -> bool:
 def opened(path: Path) -> Iterator[Carrier]:
     """Yield the contents of a deployment file or folder; pieces are readable until the block ends.
 
-    Raise LoadError if the file or folder is damaged or contains nothing relevant.
+    Raise LoadError if the file or folder is damaged or contains no context binary or DLC.
     """
     from qnnmem.errors import LoadError
     from qnnmem.htp.carriers.carrier import Gathered, faults_of

@@ -21,7 +21,7 @@ ClaimKind = Literal[
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A number that a file states about its binaries: bytes, an id or a length."""
+    """A number that a file states about its binaries: a size, an id or a context length."""
 
     what: ClaimKind
     value: int
@@ -31,7 +31,7 @@ class Claim:
 
 @dataclass(frozen=True, slots=True)
 class Payload:
-    """A context binary in a file, and the names of the parts that use the binary."""
+    """A context binary in a deployment file, and the names of the parts that use the binary."""
 
     piece: Piece
     used_by: tuple[str, ...] = ()
@@ -76,13 +76,13 @@ class Gathered:
         return len(self.payloads) - 1
 
     def add_unread(self, name: str, why: str, size: int = 0) -> None:
-        """Record a part that has no bill, and the reason."""
+        """Record a part of the file that has no bill, and the reason."""
         if len(self.unread) >= MAX_PARTS:
             raise Damaged(f"the file has more than {MAX_PARTS:,} parts")
         self.unread.append(UnreadPart(name, why, size))
 
     def merge(self, other: Gathered, name: str, group: str = "") -> None:
-        """Add what was found in an archive member, with the member's name as prefix."""
+        """Add the contents of an archive member; their names get the member's name as prefix."""
         first = len(self.payloads)
         for payload in other.payloads:
             users = tuple(f"{name}: {user}" for user in payload.used_by) or (name,)

@@ -1,4 +1,4 @@
-"""The bill of a deployment file, which counts each binary once, and a check of the claims."""
+"""The bill of a deployment file, with each binary counted once; a check of the file's claims."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def binaries_of(path: Path) -> Iterator[tuple[Path, ...]]:
 
 
 def check_contexts(read: ReadCarrier) -> None:
-    """Raise LoadError with the reason if a bill is impossible for every binary of the file."""
+    """Raise LoadError with the reasons if no binary of the file can have a bill."""
     if read.contexts:
         return
     named = [f"{quote(part.name)}: {part.why}" for part in read.unread[:_NAMED]]
@@ -182,7 +182,7 @@ def _chosen_group(read: ReadCarrier, bills: Sequence[Bill], soc: Soc | None) -> 
 
 
 def _combined(bills: Sequence[Bill], read: ReadCarrier, chosen: Sequence[int]) -> Bill:
-    """Return one bill for several binaries: the sum of each part, but only the largest VTCM."""
+    """Return one bill for several binaries: their sizes added up, but only the largest VTCM."""
     if len(bills) == 1:
         return bills[0]
     contexts = [read.contexts[number].context for number in chosen]
@@ -215,7 +215,10 @@ def _combined(bills: Sequence[Bill], read: ReadCarrier, chosen: Sequence[int]) -
 
 
 def _domain(bills: Sequence[Bill]) -> SizeRange | None:
-    """Return the need in one domain: of all contexts if they fit, else of the largest."""
+    """Return the need in one process domain: of all contexts if they fit, else of the largest.
+
+    None if the need of a context is unknown.
+    """
     needs = [bill.process_domain for bill in bills]
     known = [need for need in needs if need is not None]
     if len(known) < len(needs):
@@ -269,7 +272,7 @@ def _domain_traps(needs: Sequence[Sourced | None]) -> Iterator[Trap]:
 
 
 def different_socs(read: ReadCarrier, chosen: Sequence[int]) -> str:
-    """Return a sentence about binaries for different SoCs; empty if all have the same."""
+    """Return a sentence about binaries for different SoCs; empty if all are for one SoC."""
     names: dict[str, str] = {}
     for number in chosen:
         carried = read.contexts[number]
@@ -281,7 +284,7 @@ def different_socs(read: ReadCarrier, chosen: Sequence[int]) -> str:
 
 
 def unread_words(facts: CarrierFacts) -> str:
-    """Return the sentence about parts without a bill."""
+    """Return the sentence about the parts of a file that have no bill."""
     named = [f"{quote(part.name)}: {part.why}" for part in facts.unread[:_NAMED]]
     more = len(facts.unread) - len(named)
     named += [f"and {more:,} more"] if more else []
@@ -344,7 +347,7 @@ def _shared_spill(carrier: Carrier, contexts: Sequence[CarriedContext]) -> Sourc
 
 
 def _state(contexts: Sequence[CarriedContext]) -> Sourced | None:
-    """Return the size of all KV caches; the graphs of a binary share one cache."""
+    """Return the size of all KV caches, one for each binary; None if there are no caches."""
     graphs = [carried.context.graphs for carried in contexts]
     total_bytes = sum(max(map(kv_bytes, of_binary), default=0) for of_binary in graphs)
     if not total_bytes:
@@ -357,7 +360,7 @@ def _state(contexts: Sequence[CarriedContext]) -> Sourced | None:
 
 
 def kv_bytes(graph: HtpGraph) -> int:
-    """Return the size of the KV-cache inputs, as far as the attention mask identifies them."""
+    """Return the size of all KV-cache inputs; 0 if no attention mask identifies them."""
     sizes = _mask_sizes(graph)
     if sizes is None:
         return 0

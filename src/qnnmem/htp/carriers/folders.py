@@ -119,7 +119,7 @@ def _binary(tree: Tree, name: str, gathered: Gathered) -> int | None:
 
 
 def _extensions(tree: Tree, name: str, numbers: list[int | None], gathered: Gathered) -> None:
-    """Add claims for the SoC and the Hexagon version that the backend's config file names."""
+    """Gather claims for the SoC and the Hexagon version that the backend's config file names."""
     try:
         config = _json(tree.piece(name))
     except LoadError as exc:
@@ -172,7 +172,7 @@ def _stages(value: Any, depth: int, name: str = "model") -> Iterator[tuple[str, 
 
 
 def add_epcontext(tree: Tree, model: Piece, used_by: str, gathered: Gathered) -> None:
-    """Add every context of a model with EPContext nodes; raise NotCompiled if it has none."""
+    """Add all contexts of an EPContext model to `gathered`; raise NotCompiled if it has none."""
     for context in find_contexts(model):
         if isinstance(context, str) and not context:
             raise LoadError(model.name, "does not state a usable file name for its context binary")

@@ -30,7 +30,7 @@ _MAX_KEYS = 64
 
 
 def read_litert(piece: Piece, gathered: Gathered) -> bool:
-    """Add the binaries of a model; return False and add nothing if it needs no NPU."""
+    """Add the binaries of a model to `gathered`; return False if the model runs no binary."""
     with PieceBytes(piece) as data:
         if data[4:8] != b"TFL3":
             raise Damaged(f"{piece.name} does not start like a TFLite model")
@@ -47,9 +47,9 @@ class _Model:
         self._pieces: list[Piece] = []
 
     def read(self) -> bool:
-        """Add each binary that an operator runs, and list the operators that run on the CPU.
+        """Gather the binaries that operators run, and the operators that run on the CPU.
 
-        Return False, and add nothing, if no operator runs a binary.
+        Return False, and gather nothing, if no operator runs a binary.
         """
         if _DISPATCH not in self._codes:
             return False
@@ -87,7 +87,7 @@ class _Model:
             self._gathered.add_unread(piece.name, "the part is not a QNN context binary", size)
 
     def _stamp(self) -> tuple[str, str]:
-        """Return SoC manufacturer and model from the compiler's stamp; empty if there is none."""
+        """Return SoC manufacturer and model from the compiler's stamp; empty without a stamp."""
         buffers = self._root.tables(4, "buffers", _TENSORS)
         for row in self._root.tables(6, "metadata", MAX_PARTS):
             if row.text(0, "name") != _STAMP:
@@ -104,7 +104,7 @@ class _Model:
         return "", ""
 
     def _tensors(self, graph: Table, number: int) -> None:
-        """Count the interpreter's non-constant tensors as host memory."""
+        """Gather the size of a subgraph's non-constant tensors as host memory."""
         total, buffers = 0, self._root.tables(4, "buffers", _TENSORS)
         for row in graph.tables(0, "tensors", _TENSORS):
             index = row.u32(2, "buffer")
@@ -151,7 +151,7 @@ def _soc_claim(model: str, binary: int) -> Iterator[Claim]:
 
 
 def read_litertlm(piece: Piece, gathered: Gathered) -> None:
-    """Add the TFLite models of a .litertlm file."""
+    """Add the binaries of all TFLite models in a .litertlm file to `gathered`."""
     head = piece.head(_LM_BEGIN)
     if len(head) < _LM_BEGIN or head[:8] != b"LITERTLM":
         raise Damaged(f"{piece.name} does not start like a LiteRT-LM file")

@@ -39,7 +39,7 @@ _MIB = 1 << 20
 
 
 def read_pte(piece: Piece, gathered: Gathered) -> None:
-    """Add the binaries of a program; raise Damaged if it is not an ExecuTorch program."""
+    """Add a program's binaries to `gathered`; raise Damaged unless it is an ExecuTorch program."""
     size, segments = _header(piece, gathered)
     with PieceBytes(piece.part(0, size, piece.name)) as tables:
         root = FlatBuffer(tables, _MOST, sizes=False).root("program")
@@ -85,7 +85,7 @@ class _Program:
             yield self._piece.part(start, row.u64(1, "size"), name)
 
     def read(self) -> None:
-        """Add every delegate, buffer and constant that takes memory."""
+        """Gather all delegates, buffers and constants of the program that take memory."""
         check_apart(self._segments)
         delegates = 0
         for plan in self._root.tables(1, "execution_plan", _PLANS):
@@ -147,7 +147,7 @@ class _Program:
         return None
 
     def _unwrap(self, blob: Piece, method: str, name: str, spec: Table | None) -> None:
-        """Add the binary that follows ExecuTorch's wrapper, or record why it has no bill."""
+        """Gather the binary that follows ExecuTorch's wrapper, or the reason why it has no bill."""
         head = blob.head(_WRAPPER.size)
         magic, size = 0, 0
         if len(head) == _WRAPPER.size:
@@ -194,7 +194,7 @@ class _Program:
             self._gathered.host.append(HostPart(f"planned buffers of {method}", size))
 
     def _constant_method(self, plan: Table, method: str, has_delegates: bool) -> None:
-        """Record the context length that a constant method returns."""
+        """Gather the context length as a claim if the method `get_max_context_len` returns it."""
         if has_delegates or method != "get_max_context_len":
             return
         outputs = plan.numbers(4, "outputs", MAX_PARTS)
@@ -208,7 +208,7 @@ class _Program:
             self._gathered.claims.append(Claim("context length", length, f"{method} {length:,}"))
 
     def _data(self) -> None:
-        """Add the memory of constants and other data, stored in segments or inline."""
+        """Gather the host memory of constants and other data, which are in segments or inline."""
         used: set[int] = set()
         constants = self._root.table(5, "constant_segment")
         # The first offset means "no constant", whatever segment the table names.

@@ -134,7 +134,10 @@ def _value(tensor: TensorInfo, place: int) -> Part:
 
 
 def _table(slots: int, fields: dict[int, Any]) -> Part:
-    """Return a function that writes a table; a field is a (kind, number) pair or a function."""
+    """Return a function that writes a table.
+
+    A field is a pair (kind, number), or a function that writes the content of the field.
+    """
 
     def write(builder: Any) -> int:
         inner = {slot: part(builder) for slot, part in fields.items() if callable(part)}

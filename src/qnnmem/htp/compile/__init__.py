@@ -163,7 +163,7 @@ _COMPOSING, _COMPOSED = f"{OWN_MARK} composing", f"{OWN_MARK} composed"
 
 
 def check_read(path: Path, outcome: RequestOutcome, *, trusted: bool = False) -> None:
-    """Raise LoadError if the file itself is the reason for the failure.
+    """Raise LoadError if a compile failed because of the file itself.
 
     A `trusted` file is a model library, which is executed rather than read.
     """
@@ -397,7 +397,7 @@ class _Job:
         return self._ran(done, source) if is_split else done
 
     def _ran(self, done: _Done, source: ModelSource) -> _Done | CompileFailure:
-        """Run a partitioned model, and return the compile with the comparison.
+        """Run a partitioned model on HTP and on the CPU; return the compile with the comparison.
 
         Return a failure if the run fails.
         """
@@ -418,7 +418,7 @@ class _Job:
         return replace(done, run=ran)
 
     def _refused(self, outcome: RequestOutcome, model: Path) -> Described:
-        """Return the refused nodes if they are the reason for the failure."""
+        """Return the nodes that QNN refused; none if the compile failed for another reason."""
         if outcome.kind != "refused":  # e.g. out of memory: good nodes are refused, too
             return Described(())
         unknown = unknown_nodes(outcome.sentence, model, self.soc)
@@ -525,7 +525,7 @@ class _Job:
     def _missing(
         self, epcontext: bytes | None, binary: str, context: HtpContext, composed: Sequence[str]
     ) -> tuple[tuple[MissingOutput, ...], int]:
-        """Return the outputs that the binary lacks, and how many it should have (0 if complete)."""
+        """Return outputs that the binary lacks, and the number of all outputs (0 if complete)."""
         if epcontext is None:
             outputs = composed
             there = {tensor.name for graph in context.graphs for tensor in graph.outputs}

@@ -44,7 +44,7 @@ _RAN_AND_FAILED = ("compile", "run")  # stages of a request; at `sample` the CPU
 
 
 def compared(difference: float, output: str) -> PartitionCheck:
-    """Return the verdict on a run; `output` has the largest relative difference from the CPU."""
+    """Return the verdict on a run; `output` is the output that differs most from the CPU."""
     share = f"{difference:.2%}" if difference < 1 else "100% and more"
     if difference <= TOLERANCE:
         verdict = f"verified: ran in ONNX Runtime, outputs within {share} of the model on the CPU"
@@ -148,7 +148,7 @@ def missing_in_epcontext(
 
 
 def _is_of(node: onnx.NodeProto, binary: str) -> bool:
-    """Return True if a node runs a graph of this binary; only main nodes name the file."""
+    """Return True if a node names this binary, or no binary because its `main_context` is 0."""
     attributes = {item.name: item for item in node.attribute}
     if "main_context" in attributes and not attributes["main_context"].i:
         return True
@@ -222,7 +222,7 @@ class Compiled:
 
 @dataclass(frozen=True, slots=True)
 class CompileFailure:
-    """The reason and evidence of a compile that produced no binary."""
+    """Why a compile produced no binary, with the evidence."""
 
     model: Path
     soc: Soc
@@ -260,7 +260,7 @@ class CompileFailure:
 
 
 def cluster_options(options: CompileOptions) -> CompileOptions:
-    """Return options that are valid on other machines; raise UsageError for local files."""
+    """Return options that are valid on other machines; raise UsageError if one is a local file."""
     if any(isinstance(value, Path) for value in options.values.values()):
         raise UsageError("a cluster takes input values as numbers, not as files")
     return replace(options, log_file=None)
@@ -370,7 +370,7 @@ def _unsupported(soc: Soc, nodes: Sequence[RefusedNode], *, quantized: bool) -> 
 
 
 def _named(node: RefusedNode, *, few: bool) -> str:
-    """Return a node's name and operator; with `few`, also its inputs and outputs."""
+    """Return a node's name and operator and, if `few` is true, its inputs and outputs."""
     takes, gives = ", ".join(node.inputs), ", ".join(node.outputs)
     types = f": {takes}{' to ' if takes and gives else ''}{gives}" if few and takes + gives else ""
     return f"{quote(node.name)} ({node.operator}{types})"

@@ -95,7 +95,7 @@ def _sizes(info: onnx.ValueInfoProto) -> list[onnx.TensorShapeProto.Dimension]:
 def _ranks(
     node: onnx.NodeProto, known: Mapping[str, int], constants: Mapping[str, onnx.TensorProto]
 ) -> tuple[int | None, ...]:
-    """Return the rank of each output, None if unknown."""
+    """Return the rank of each output of a node; None for an output whose rank is unknown."""
     if node.domain not in ("", "ai.onnx"):
         return ()
     ranks = [known.get(name) for name in node.input if name]
@@ -119,7 +119,7 @@ def _ranks(
 def _reduced(
     node: onnx.NodeProto, rank: int | None, constants: Mapping[str, onnx.TensorProto]
 ) -> int | None:
-    """Return the rank that a node gives by adding or removing axes; None if they are unknown."""
+    """Return the rank after a node adds or removes axes; None if their number is unknown."""
     attributes = {item.name: item for item in node.attribute}
     kept = attributes["keepdims"].i if "keepdims" in attributes else 1
     if rank is None or node.op_type.startswith("ArgM"):

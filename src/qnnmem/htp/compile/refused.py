@@ -72,7 +72,7 @@ def _with_lines(
 
 
 def _judged(log: Iterable[LogLine]) -> Iterator[RefusedNode]:
-    """Yield refused nodes, each with the first log line before its verdict that gives a reason."""
+    """Yield refused nodes, each with the first reason in the log before the node's verdict."""
     nodes: list[RefusedNode] = []
     reason, decisive, failed = "", "", False
     for line in log:
@@ -266,7 +266,7 @@ class Described(NamedTuple):
 
 
 def described(nodes: Sequence[RefusedNode], model: Path, soc: Soc) -> Described:
-    """Return the nodes with names, types, shapes and reasons, if the model is readable."""
+    """Return the nodes with reasons and, if the model is readable, names, types and shapes."""
     if not nodes:
         return Described(())
     # Without verdicts on nodes, the log is too terse to hold a reason.
@@ -290,9 +290,9 @@ def described(nodes: Sequence[RefusedNode], model: Path, soc: Soc) -> Described:
 def with_origins(
     listed: Sequence[RefusedNode], judged: Sequence[RefusedNode], model: Path
 ) -> tuple[RefusedNode, ...]:
-    """Return refused nodes, with the original node for each function that was expanded.
+    """Return refused nodes; a function replaces the nodes into which ONNX Runtime expanded it.
 
-    ONNX Runtime judges such a function once as one node, in `judged`. It then expands the function,
+    ONNX Runtime judges a function once as one node, in `judged`. It then expands the function,
     and `listed` has only the nameless nodes of the expansion.
     """
     names = {(node.name, node.operator) for node in listed}
@@ -335,7 +335,7 @@ def named(
 
 
 def unknown_nodes(sentence: str, model: Path, soc: Soc) -> Described:
-    """Return the nodes with an operator or type that ONNX Runtime itself rejects."""
+    """Return the nodes that ONNX Runtime itself rejects because of their operator or data type."""
     unknown = unknown_operator(sentence)
     if unknown is None:
         return _of_unknown_type(sentence, model, soc)
@@ -396,7 +396,7 @@ def _with_type(reason: str, tensors: Iterable[str]) -> str:
 
 
 def _at(refused: RefusedNode, nodes: Sequence[onnx.NodeProto]) -> onnx.NodeProto | None:
-    """Return a nameless node, found by its position or, if unique, by its type."""
+    """Return a nameless node at its position, or else the only one of its type; else None."""
     index = refused.index
     if index is not None and 0 <= index < len(nodes):
         node = nodes[index]

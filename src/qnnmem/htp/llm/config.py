@@ -270,7 +270,7 @@ class _Header:
         return self._data[self._at - length : self._at].decode("utf-8", "replace")
 
     def value(self, kind: int) -> Any:
-        """Return a number or a string; an array becomes a range of the same length."""
+        """Return the next number or string; for an array, return a range of the array's length."""
         if kind == _STRING:
             return self.text()
         if kind != _ARRAY:

@@ -204,7 +204,7 @@ def llm_row(result: LlmResult, setting: dict[str, str | int]) -> LlmRow:
 
 
 def longest_context(case: LlmCase, best: _CheckedShards) -> int:
-    """Return the longest context that is sure to fit in the same shards, by bisection."""
+    """Return the longest context that surely fits in the shards of `best`, found by bisection."""
     low, high = max(case.ar) + 1, MOST_CONTEXT + 1
     if not _check_shards(replace(case, context=low), best.spans).fits:
         return 0

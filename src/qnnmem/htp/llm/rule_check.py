@@ -45,7 +45,7 @@ Bills = Mapping[tuple[int, int], Bill]  # by tokens at a time, and layers
 
 
 def plain_case(case: LlmCase) -> LlmCase:
-    """Return the case with equal layers and without experts, as compiled to check the rule."""
+    """Return the case to compile for a check of the rule: all layers equal, no experts."""
     if case.recipe.bits == _FLOAT:
         cure = ("remove ", Setting("compile"))
         raise UsageError("floating-point layers are planned by rule, not compiled", cure=cure)

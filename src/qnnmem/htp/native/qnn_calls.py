@@ -67,7 +67,7 @@ def versions(folder: Path) -> VersionsReply:
 
 
 def load(folder: Path, request: LoadRequest) -> LoadReply:
-    """Load all binaries together in order, return the code of each, then free everything.
+    """Return the code of each binary's load; admitted binaries stay loaded until the last load.
 
     Refused binaries are skipped, as an application would do.
     """
@@ -253,7 +253,7 @@ class _Client:
                 return self._execute(call)
 
     def load(self, folder: Path, path: Path, backend: Any, device: Any) -> None:
-        """Create a context from a binary, and store its tensor descriptions."""
+        """Create a context from a binary, and store the descriptions of the binary's tensors."""
         address, size = self._kept.enter_context(file_view(path))
         info = self._kept.enter_context(opened_info(folder, address, size))
         context = c_void_p()
@@ -323,7 +323,7 @@ class _Client:
         return code_of(code)
 
     def _tensors(self, listed: Any, count: int, memory: Mapping[int, CallTensor]) -> Any:
-        """Return the tensors that a call passes: the binary's, with the call's memory."""
+        """Return the `listed` tensors that have an entry in `memory`, with this entry's memory."""
         wanted = [number for number in range(count) if listed[number].of.v1.id in memory]
         tensors = (CTensor * len(wanted))()
         for tensor, number in zip(tensors, wanted, strict=True):

@@ -450,7 +450,7 @@ class HtpComposedContext(HtpClientContext):
         self.registry.fail(code, refusal)
 
     def finalize(self, graph: HtpComposedGraph) -> HtpClientGraph:
-        """Compile this graph and those finalized before; return this graph, ready to execute."""
+        """Compile this graph and all graphs finalized before; return this graph to be executed."""
         drafts = [draft for draft in self._drafts.values() if draft.is_finalized or draft is graph]
         calls, binary = Path(self._folder.name, "calls"), Path(self._folder.name, "made.bin")
         _write_calls(drafts, calls)

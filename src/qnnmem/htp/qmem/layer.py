@@ -214,7 +214,7 @@ def _extent(place: MappedBytes) -> Extent:
 
 
 def _copy(source: memoryview, target: memoryview) -> int:
-    """Copy the bytes and return how many were copied; 0 if both are the same memory."""
+    """Copy the bytes and return their number; 0 if source and target are the same memory."""
     if source is target:
         return 0
     target[:] = source
@@ -237,8 +237,8 @@ def numpy_type(tensor: TensorInfo) -> str:
 class LibraryGraph:
     """Executes a graph with `QnnGraph_execute` of libQnnHtp, in a child process.
 
-    The child maps the shared files of inputs and outputs, so the library accesses the same pages
-    that the application registered, at their offsets. Only a worker on another machine needs
+    The child maps the shared files of inputs and outputs at the offsets of the registered tensors.
+    So the library accesses the pages of the application. Only a worker on another machine needs
     copies.
     """
 

@@ -53,7 +53,7 @@ _STRANGE = 7  # never registered; the library for x86 has no valid handles
 
 
 class _Stage:
-    """A client with one graph and one shared buffer large enough for all its tensors."""
+    """A client with one graph, and one shared buffer large enough for the tensors of the graph."""
 
     def __init__(self, backend: HtpBackend, path: Path, name: str) -> None:
         self.backend, self.path = backend, path

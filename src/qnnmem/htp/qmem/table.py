@@ -147,7 +147,7 @@ def shared_bytes(context: HtpContext) -> int:
 
 
 def _room(bill: Bill, io: int) -> Sourced | None:
-    """Return how much of the process domain is left if inputs and outputs map `io` bytes."""
+    """Return the bytes of the process domain that are free if inputs and outputs map `io` bytes."""
     if bill.process_domain is None or bill.io is None:
         return None
     domain = bill.process_domain
@@ -207,7 +207,7 @@ _FLAGS: tuple[tuple[str, Literal["prepare", "execute", "both"], Words], ...] = (
 
 
 def memhandle_flags() -> tuple[QmemFlag, ...]:
-    """Return the option of each tool that selects memhandle."""
+    """Return, for each tool, the option that selects memhandle."""
     return tuple(QmemFlag(tool, step, with_flags(text)) for tool, step, text in _FLAGS)
 
 
@@ -397,7 +397,7 @@ def _only_graph(path: Path) -> HtpGraph:
 def obstacle(graphs: Sequence[HtpGraph]) -> Words:
     """Return why the combinations of a binary cannot be executed; empty if they can.
 
-    The text follows the name of the file.
+    The text continues a sentence that begins with the file's name.
     """
     if len(graphs) != 1:
         return f"has {len(graphs)} graphs; ", Setting("run"), " is for binaries with one graph"

@@ -137,7 +137,7 @@ class IncomingFile:
         return self._left == 0
 
     def take(self, part: bytes) -> None:
-        """Write some bytes; raise OutputError if they are too many or cannot be written."""
+        """Append bytes to the file; raise OutputError if it gets too large or cannot be written."""
         self._left -= len(part)
         if self._left < 0:
             raise OutputError("more bytes arrived than announced")
@@ -218,7 +218,7 @@ def with_shared(
 
 @dataclass(frozen=True, slots=True)
 class PackedFile:
-    """A file to send, named by content, or a copy of shared memory."""
+    """A file to send, named by a hash of its content, or a copy of shared memory to send."""
 
     name: FileName
     source: Path | memoryview
@@ -381,7 +381,7 @@ class RequestFolder:
 
 
 def unpack(request: RemoteRequest, folder: RequestFolder) -> RemoteRequest:
-    """Return the request with paths in its folder; raise Damaged if it is invalid."""
+    """Return a received request with paths in `folder`; raise Damaged if the request is invalid."""
     from qnnmem.loader.onnx import weight_files
 
     changes: dict[str, Any] = {}
@@ -444,7 +444,7 @@ def _placed_weights(weights: dict[str, Path], folder: RequestFolder) -> Path:
 def with_paths(
     reply: Reply, change: Callable[[Path], Path], request: AnyRequest | None = None
 ) -> Reply:
-    """Return a reply with changed paths; raise ValueError if it does not match the request."""
+    """Return a reply with `change` applied to its paths; raise ValueError if a path is missing."""
     if isinstance(reply, CompileReply):
         binaries = [change(path) for path in reply.binaries]
         epcontext = None if reply.epcontext is None else change(reply.epcontext)

@@ -64,7 +64,7 @@ class Hello(Struct, frozen=True):
     qnnmem: Annotated[str, Meta(max_length=100)]
 
     def difference(self) -> str:
-        """Return why the versions or protocols are incompatible; empty if they match."""
+        """Return which version of the other end differs from this end's; empty if none does."""
         ours, theirs = (version.split(".")[:2] for version in (__version__, self.qnnmem))
         if ours != theirs:
             return f"has qnnmem {quote(self.qnnmem[:20])}, but this side has {__version__}"
@@ -154,7 +154,7 @@ class ResultFile(WireMessage, frozen=True):
 
 
 class RemoteOutcome(WireMessage, frozen=True):
-    """The outcome of a request, whose texts name folders of the worker: `out` and `root`."""
+    """The outcome of a request; its texts contain the worker's folders `out` and `root`."""
 
     outcome: RequestOutcome
     out: Annotated[str, Meta(min_length=1)]  # folder of results

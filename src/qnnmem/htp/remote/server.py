@@ -180,7 +180,7 @@ class Server(PipeEnd):
             self._beat(self._send)
 
     def _watch(self, work: Path) -> None:
-        """Close the connection of a silent client; end this process if its work does not stop."""
+        """Close the connection of a silent client; end this process if the work does not stop."""
         if self._falls_silent():
             self._over.set()
         with suppress(queue.Full):

@@ -103,7 +103,7 @@ class Step(NodeWriter):
                 raise NotTranslated(f"{parameter} is not supported")
 
     def read(self, position: int) -> str:
-        """Return the name of an input's real numbers; integers and booleans stay unchanged."""
+        """Return the name of a tensor with an input's values, dequantized if they are quantized."""
         tensor = self.tensor(position)
         name = self.raw(position)
         if tensor.data_type.is_quantized:
@@ -114,7 +114,7 @@ class Step(NodeWriter):
         return name
 
     def raw(self, position: int) -> str:
-        """Return the name of an input in its stored form, without dequantization."""
+        """Return the name of an input's tensor as stored, not dequantized."""
         if not self.has(position):
             raise self.refuse(f"lacks input {position}")
         return self._draft.names[self.op.inputs[position]]
@@ -141,7 +141,7 @@ class Step(NodeWriter):
         return all(encoding == encodings[0] for encoding in encodings)
 
     def movement(self, *positions: int) -> tuple[Callable[[int], str], Callable[..., None]]:
-        """Return a function that reads an input, and one that writes an output, to move elements.
+        """Return two functions for an op that moves elements: to read an input, to write an output.
 
         The functions keep the stored elements unless input and output encodings differ.
         """

@@ -295,7 +295,7 @@ _FIRST = 25
 
 
 class _BareTable(Structure):
-    """The functions of an interface without its header, passed by value."""
+    """The function table of an interface; a model library takes it by value."""
 
     _fields_ = (("table", c_void_p * 75),)
 

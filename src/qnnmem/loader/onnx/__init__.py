@@ -74,10 +74,11 @@ def read(path: Path, **options: Unpack[ReadOptions]) -> Model:
 
 
 def executable(path: Path, **options: Unpack[ReadOptions]) -> onnx.ModelProto:
-    """Return the ONNX graph from which `read` builds the model; `Op.sources` number its nodes.
+    """Return the ONNX graph from which `read` builds the model.
 
-    The options must be those of `read`. Value infos have the types of all tensors. External data is
-    not moved: locations were checked and are relative to the model's folder.
+    `Op.sources` of the model has the indexes of this graph's nodes. The options must be those of
+    `read`. The graph has a value info with the type of every tensor. External data is not moved:
+    locations were checked and are relative to the model's folder.
     """
     from qnnmem.loader.onnx.passes.shape import write_typed
 

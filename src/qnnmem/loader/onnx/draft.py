@@ -51,7 +51,7 @@ class NodeDraft:
         return self._stored[key]
 
     def proto(self, model: Model, stored: Iterable[onnx.TensorProto] = ()) -> onnx.ModelProto:
-        """Return the graph with the inputs and outputs of a model."""
+        """Return the drafted graph as an ONNX model, with the inputs and outputs of `model`."""
         import onnx
         from onnx import helper
 

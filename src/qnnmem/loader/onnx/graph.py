@@ -35,7 +35,7 @@ class OnnxGraph:
 
     @classmethod
     def of(cls, graph: onnx.GraphProto) -> OnnxGraph:
-        """Return the graph of a GraphProto."""
+        """Return an `OnnxGraph` with the name and content of a GraphProto."""
         parts = (graph.node, graph.input, graph.output, graph.initializer)
         return cls(graph.name, *map(tuple, parts))
 
@@ -73,15 +73,15 @@ def is_op(node: onnx.NodeProto, *types: str) -> bool:
 
 
 def is_quant(node: onnx.NodeProto, kind: str) -> bool:
-    """Return whether a node is of this op type, QuantizeLinear or DequantizeLinear.
+    """Return whether a node has the op type `kind`, which is QuantizeLinear or DequantizeLinear.
 
-    The node may be of the ONNX standard or of onnxruntime.
+    The operator may be the ONNX standard's or onnxruntime's.
     """
     return node.op_type == kind and node.domain in QUANT_DOMAINS
 
 
 def attribute(node: onnx.NodeProto, name: str) -> onnx.AttributeProto | None:
-    """Return the attribute with a name; None if there is none."""
+    """Return the node's attribute with this name; None if the node has no such attribute."""
     return next((item for item in node.attribute if item.name == name), None)
 
 
@@ -120,7 +120,7 @@ def graphs_in(graph: AnyGraph) -> Iterator[AnyGraph]:
 
 
 def with_bodies(node: onnx.NodeProto, graphs: Sequence[OnnxGraph]) -> onnx.NodeProto:
-    """Return a copy of a node with other bodies, in the order of `bodies`."""
+    """Return a copy of a node with `graphs` as its bodies, in attribute order."""
     copy = type(node)()
     copy.CopyFrom(node)
     for body, graph in zip(bodies(copy), graphs, strict=True):
@@ -170,7 +170,7 @@ def unused_name(prefix: str, used: set[str]) -> str:
 
 
 def live(graph: AnyGraph) -> list[int]:
-    """Return the indexes of nodes that an output depends on."""
+    """Return the indexes of the nodes that at least one output of the graph depends on."""
     needed = {item.name for item in graph.output}
     indexes = []
     for index in range(len(graph.node) - 1, -1, -1):

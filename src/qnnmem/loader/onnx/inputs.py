@@ -40,7 +40,7 @@ class Fixed:
 
 
 def settings_of(fixed: Fixed) -> tuple[Setting, ...]:
-    """Return the fixed sizes and values as settings."""
+    """Return the fixed sizes and values as `Setting` objects."""
     return (
         *(Setting("dims", f"{name}={size}") for name, size in fixed.dims.items()),
         *(Setting("shapes", f"{name}={by_sizes(shape)}") for name, shape in fixed.shapes.items()),
@@ -372,7 +372,7 @@ def index_limits(
 ) -> dict[str, int]:
     """Return the inputs that hold indices, each with the number of rows in the indexed table.
 
-    `shapes` adds the shapes of tables that the graph does not state.
+    `shapes` has the shapes of tables for which the graph states no shape.
     """
     known = {**_stated(graph), **(shapes or {})}
     origins: dict[str, set[str]] = {item.name: {item.name} for item in graph.input}
@@ -392,14 +392,14 @@ def index_limits(
 
 
 def limits_of_program(program: bytes, shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
-    """Return the index limits of a prepared program, whose tables are stored elsewhere."""
+    """Return the index limits of a prepared program; `shapes` has the shapes of its tables."""
     import onnx
 
     return index_limits(onnx.ModelProto.FromString(program).graph, shapes)
 
 
 def _rows(node: onnx.NodeProto, shape: Sequence[int] | None) -> int:
-    """Return the number of rows that an index can select; 0 if unknown."""
+    """Return the number of rows from which a node's indices can select; 0 if it is unknown."""
     if not shape:
         return 0
     if node.op_type not in _BY_AXIS:

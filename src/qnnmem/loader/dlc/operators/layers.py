@@ -114,9 +114,9 @@ def _write_affine(step: Step, value: str) -> None:
 
 
 def _normalized(step: Step, axes: list[int], *, centred: bool = True) -> str:
-    """Return the name of the first input normalized over axes to variance 1.
+    """Return the name of the first input's normalized form, which has variance 1 over `axes`.
 
-    With `centred`, the mean becomes 0.
+    With `centred`, the result has the mean 0; otherwise "variance" means the mean square.
     """
     axes_name = step.constant(axes, "i8")
     value = step.read(0)

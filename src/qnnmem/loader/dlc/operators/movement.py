@@ -18,7 +18,7 @@ _INTERPOLATIONS = ("nearest", "linear", "cubic")
 
 
 def _move(step: Step, op_type: str, *inputs: str, **attributes: Any) -> None:
-    """Add a node that moves elements; they are rounded only if the output's encoding differs."""
+    """Add nodes that move elements, and round them only if input and output encodings differ."""
     read, write = step.movement(0)
     write(step.emit(op_type, read(0), *inputs, **attributes))
 
@@ -50,7 +50,7 @@ def _pack(step: Step) -> None:
 
 
 def _split(step: Step) -> None:
-    """Add a Split with the sizes of the outputs, which agree with the index parameter."""
+    """Add a Split with the sizes of the outputs; QNN's index parameter is redundant."""
     axis = int(step.scalar("axis"))
     count = len(step.op.outputs)
     sizes = [step.result(position).dimensions[axis] for position in range(count)]
@@ -122,7 +122,7 @@ def _gather_nd(step: Step) -> None:
 
 
 def _scatter(kind: str, step: Step) -> None:
-    """Add a scatter that replaces, adds to or multiplies elements."""
+    """Add a scatter node, which replaces elements, adds to them or multiplies them."""
     step.require(reduction=(0, 1, 2))
     reduction = ("none", "add", "mul")[int(step.scalar("reduction", 0))]
     axis = {"axis": int(step.scalar("axis", 0))} if kind == "ScatterElements" else {}

@@ -263,7 +263,7 @@ def _build(name: str, scope: Scope, notes: Iterable[str] = ()) -> Model:
 
 
 def _computed_notes(graph: OnnxGraph, constants: Sequence[Tensor]) -> Iterator[str]:
-    """Yield a note if computed constants take more bytes than the stored ones."""
+    """Yield a note if all constants, stored and computed, take more bytes than the file stores."""
     stored = {item.name: stored_bytes(item) for item in graph.initializer}
     for node in graph.node:
         if is_op(node, "Constant"):
@@ -306,9 +306,9 @@ def _uniquely_named(ops: Iterable[Op]) -> tuple[Op, ...]:
 
 
 def _constant_outputs(scope: Scope, outputs: Iterable[str]) -> list[Op]:
-    """Return steps that copy constants to outputs of the graph.
+    """Return one op for each constant that is a graph output; the op copies the constant.
 
-    The sources of a step are all nodes that compute its constant.
+    The `sources` of such an op are all nodes that compute the constant.
     """
     wanted = list(filter(scope.is_own_const, outputs))
     nodes = scope.graph.node if wanted else ()

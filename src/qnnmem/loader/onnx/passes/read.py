@@ -1,4 +1,4 @@
-"""First pass: reads a file and checks that it unpacks into bounded memory, without a library."""
+"""First pass: reads a file and checks, without protobuf, that it unpacks into bounded memory."""
 
 from __future__ import annotations
 

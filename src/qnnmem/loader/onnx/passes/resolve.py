@@ -116,7 +116,7 @@ def resolve(model: OpenModel, fixed: Fixed) -> ResolvedModel:
 
 
 def _inlined(model: GuardedModel, child: TrialChild) -> onnx.ModelProto:
-    """Return the checked model with functions inlined, without weights."""
+    """Return a checked copy of the model, with functions inlined but without weight data."""
     import onnx
 
     light = onnx.ModelProto()

@@ -115,7 +115,10 @@ def _with_constants(scope: Scope) -> Scope:
 
 
 def _examine_bodies(trials: Trials, scope: Scope) -> tuple[Scope, bool]:
-    """Return the scope with all ready bodies shaped, and whether an output type became known."""
+    """Shape the bodies whose outer tensors have types.
+
+    Return the new scope, and whether the type of a node's output became known.
+    """
     news = False
     for index, node in enumerate(scope.graph.node):
         if not is_op(node, *CONTROL) or not node.output or node.output[0] in scope.bodies:
@@ -239,7 +242,7 @@ def _measure(trials: Trials, scope: Scope, missing: list[str]) -> tuple[Scope, b
 
 
 def _trust_declared(trials: Trials, scope: Scope, missing: list[str]) -> frozenset[str]:
-    """Return the outputs of custom ops whose declared types can be used now."""
+    """Return outputs of custom ops with unused declared types; none if none is in `missing`."""
     results = {name for node in scope.graph.node for name in node.output}
     usable = frozenset(results & trials.declared.keys()) - scope.declared
     return usable if usable.intersection(missing) else frozenset()
@@ -387,7 +390,7 @@ def _trips(
 
 
 def _keeps_condition(trials: Trials, scope: Scope) -> bool:
-    """Return whether a body returns its incoming condition, or a constant true."""
+    """Return whether a Loop body returns its incoming condition, or a constant that is true."""
     graph = scope.graph
     name = graph.output[0].name
     for node in reversed(graph.node):
@@ -407,7 +410,7 @@ def _keeps_condition(trials: Trials, scope: Scope) -> bool:
 def _is_steady(
     node: onnx.NodeProto, scope: Scope, constants: Mapping[str, onnx.TensorProto]
 ) -> bool:
-    """Return whether a Loop's number of iterations depends only on constants, such as a limit."""
+    """Return whether only constants decide how often a Loop iterates."""
     graph = scope.graph
     if any(name and name not in constants for name in node.input[:2]):
         return False
