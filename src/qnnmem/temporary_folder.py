@@ -1,4 +1,4 @@
-"""Temporary folders that are removed when their work ends.
+"""Temporary folders that are removed at the end of their `with` block.
 
 A killed process cannot clean up. Therefore a folder stays locked while its process lives, and the
 next run removes unlocked folders. It removes only folders whose whole name was generated: a folder
@@ -28,7 +28,8 @@ _ABANDONED_S = 10.0  # seconds: a new folder exists for a moment before its lock
 def temporary_folder(inside: Path | None = None) -> tempfile.TemporaryDirectory[str]:
     """Return an empty temporary folder for a `with` block.
 
-    With `inside` it is a hidden subfolder, so that files can be renamed into that folder.
+    With `inside`, it is a hidden subfolder of `inside`, so that its files can be renamed into
+    `inside`.
     """
     prefix = _PREFIX if inside is None else _HIDDEN_PREFIX
     try:

@@ -82,7 +82,7 @@ def suggestion(name: str, known: Iterable[str]) -> str:
 
 
 def nearest(name: str, known: Iterable[str]) -> str | None:
-    """Return the known name most similar to `name`, or None."""
+    """Return the known name most similar to `name`; None if no name is similar enough."""
     from difflib import get_close_matches
 
     by_lower = {candidate.lower(): candidate for candidate in known}

@@ -88,7 +88,8 @@ def write_frame(
 def read_raw(stream: Readable, limit: int) -> tuple[bytes, bytes] | None:
     """Return one frame with its message still encoded; None at the end of the stream.
 
-    Raise ValueError, without reading it, for a message or payload of more than `limit` bytes.
+    Raise ValueError if the message or the payload has more than `limit` bytes; neither is then
+    read.
     """
     lengths = _read_exactly(stream, LENGTHS.size)
     if len(lengths) < LENGTHS.size:

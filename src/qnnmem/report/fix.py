@@ -373,7 +373,7 @@ def _prepare_words(result: FixResult, model: str, kept: Sequence[str]) -> list[s
 
 
 def together(results: Sequence[FixResult], files: Sequence[str], binary: str) -> Command:
-    """Return the command that makes one binary of the models for several shapes."""
+    """Return the `prepare` command that makes one binary from models of different shapes."""
     inplace = any(result.best.change.pool_options.inplace for result in results)
     words = ["qnnmem", "prepare", *map(file_word, files), *["--inplace"] * inplace]
     words += [*_precision_words(results[0].best), *output_words(binary)]
@@ -399,9 +399,9 @@ def _precision_words(best: JudgedChange) -> list[str]:
 
 
 def _of_part(kept: Sequence[str], part: OpRange) -> list[str]:
-    """Return the words without `--state` pairs whose input and output are in different parts.
+    """Return the words; of the `--state` pairs, only those whose tensors are both in this part.
 
-    The application itself passes these tensors from part to part.
+    The application itself passes the tensors of other pairs from part to part.
     """
     words = []
     for word in kept:
@@ -458,7 +458,7 @@ def _placing(result: HtpFixResult, files: Sequence[str]) -> Iterator[Command]:
 
 
 def command_lines(commands: Sequence[Command]) -> list[str]:
-    """Return a line to paste for each command, unless it is too long to paste."""
+    """Return a line to paste for each command, except for commands that are too long to paste."""
     return [line for why, words in commands if (line := next_line(why, words))]
 
 

@@ -68,7 +68,7 @@ def _is_problem(check: HostCheck) -> bool:
 
 
 def _with_actions(checks: Sequence[HostCheck], verbose: bool) -> list[HostCheck]:
-    """Return the checks whose actions to show: problems; with `verbose`, all with actions."""
+    """Return the checks with a problem; with `verbose`, also all other checks with an action."""
     return [check for check in checks if _is_problem(check) or (verbose and check.action)]
 
 

@@ -281,7 +281,7 @@ def _dlc_graph(graph: DlcGraph) -> Iterator[str]:
 
 
 def _parameter_words(graph: DlcGraph, constants: Sequence[DlcTensor]) -> str:
-    """Return a note about constants that are operator parameters, which are in no pool."""
+    """Return a note on constants that are operator parameters, which a plan does not count."""
     inputs = {name for op in graph.ops for name in op.inputs}
     parameters = [constant for constant in constants if constant.id not in inputs]
     if not parameters:

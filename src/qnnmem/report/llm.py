@@ -106,7 +106,7 @@ def _actual(result: LlmResult) -> Iterator[str]:
 
 
 def _checks(result: LlmResult) -> Iterator[str]:
-    """Yield a table of compiles that check the prediction: expected and measured size, error."""
+    """Yield a table of compiles that check the prediction: expected size, measured size, error."""
     if result.checks:
         head = ("compiled", "what", "expected", "measured", "error")
         columns = [Column(title, ">" if index > 1 else "<") for index, title in enumerate(head)]

@@ -332,7 +332,7 @@ def _may_be_fixed(planned: PlannedFile) -> bool:
 
 
 def _fix_words(planned: PlannedFile) -> list[str]:
-    """Return the words of a `fix` command with the same budgets."""
+    """Return the words of a `fix` command with the budgets of the plan."""
     words = [f"--budget={pool}={have}" for pool, have in planned.result.limits.items()]
     words += [word for word in planned.given if word.partition("=")[0] in _OF_FIX]
     return ["qnnmem", "fix", file_word(planned.input), *words, *output_words("fixed")]
@@ -451,7 +451,7 @@ def verdict_on_all(rows: Sequence[Row]) -> str:
 
 
 def _some(judged: Sequence[PlanResult], answer: bool | None) -> str:
-    """Return how many files have this verdict, and the first of their names."""
+    """Return how many files have the verdict `answer`, with the names of some of them."""
     names = [shorten(row.input, 40) for row in judged if row.fits is answer]
     more = ", …" if len(names) > _NAMED else ""
     return f"{len(names)} of {len(judged)} ({', '.join(names[:_NAMED])}{more})"

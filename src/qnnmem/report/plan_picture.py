@@ -90,7 +90,7 @@ class DrawnLine:
 
 @dataclass(frozen=True, slots=True)
 class DrawnText:
-    """Label; `kind` selects its colour and weight, `anchor` which end of it is at x."""
+    """Label; `kind` selects colour and weight, `anchor` the end of the label that is at x."""
 
     x: float
     y: float
@@ -211,7 +211,7 @@ def _panels(frame: MapFrame) -> Iterator[tuple[str, int]]:
 
 
 def _round_addresses(size: int, frame: MapFrame) -> Iterator[int]:
-    """Yield 0, round addresses at least 40 pixels apart, and the size itself."""
+    """Yield the addresses to label: 0, round addresses at least 40 pixels apart, and `size`."""
     step = 64
     while step * frame.per_byte < 40:
         step *= 2

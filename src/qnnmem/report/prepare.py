@@ -77,7 +77,7 @@ def _cures(error: QuantizedGraph) -> str:
 
 
 def _widths(error: QuantizedGraph, tried: TriedWidths) -> str:
-    """Return the options for the bit widths of a successful try."""
+    """Return options for the bit widths in which a try differs from the present graph."""
     bits = f"--quantize int{tried.bits}" if tried.bits != error.bits else ""
     weights = f"--weight-bits {tried.weight_bits}" if tried.weight_bits != error.weight_bits else ""
     return f"{bits} {weights}".strip()

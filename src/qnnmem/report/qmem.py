@@ -172,7 +172,7 @@ def _misuses(result: QmemResult, *, verbose: bool) -> Iterator[str]:
 
 
 def _answer(row: MisuseAnswer) -> str:
-    """Describe the library's behaviour in a few words; empty if it was not tried."""
+    """Describe the library's answer to a misuse; empty if the library was not asked."""
     answer = row.library
     if answer is None:
         return ""

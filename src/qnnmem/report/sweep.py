@@ -109,7 +109,7 @@ def _cells(row: SweepRow, verbose: bool) -> Iterator[str]:
 
 
 def _reasons(rows: Sequence[SweepRow], say: Callable[[SweepRow], Words]) -> Iterator[str]:
-    """Yield each reason once, with the settings that share it."""
+    """Yield each reason once, with the first setting and the number of settings that share it."""
     by_reason: dict[str, list[SweepRow]] = {}
     for row in rows:
         if row.result.state != "fits":

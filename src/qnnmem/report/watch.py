@@ -89,7 +89,7 @@ def _lines(report: WatchResult) -> Iterator[str]:
 def _listed(
     title: str, rows: Sequence[Row], lines: Callable[[Row], Iterator[str]]
 ) -> Iterator[str]:
-    """Yield a title and the lines of each row; nothing without rows."""
+    """Yield a title, then the lines of each row; yield nothing if there are no rows."""
     if not rows:
         return
     yield from ("", f"{title}:")
@@ -143,7 +143,7 @@ def _lost(session: LostSession) -> Iterator[str]:
 
 
 def lost_call(session: LostSession) -> str:
-    """Return the failed call that made a session run without QNN."""
+    """Describe why a session ran without QNN: which call failed, or that no call failed."""
     if not session.function:
         return "no call failed: ONNX Runtime gave no node to QNN"
     how = " on purpose" if session.injected else ""
@@ -151,7 +151,7 @@ def lost_call(session: LostSession) -> str:
 
 
 def lost_cost(session: LostSession) -> str:
-    """Describe what it costs to continue without QNN: lost executions and wasted time."""
+    """Describe the cost of continuing without QNN: lost executions and wasted time."""
     after = f"in the {session.after_ns / 1e9:,.1f} s that the program continued"
     if session.executions:
         before = counted(session.executions, "execution")

@@ -101,7 +101,7 @@ class CarrierFacts(Struct, frozen=True, kw_only=True):
 
 
 class CarrierResult(Result, frozen=True, kw_only=True, tag="qnnmem.carrier/1"):
-    """The content of a deployment file; each binary is in the vendor's nesting."""
+    """The content of a deployment file; each binary is in the form of the vendor's tool."""
 
     file: str
     facts: CarrierFacts

@@ -83,7 +83,7 @@ class ChainBinary(Struct, frozen=True, kw_only=True):
 
 
 class HtpChain(Struct, frozen=True, kw_only=True):
-    """Measurements of the parts by the real HTP library, and how many can be resident together."""
+    """Measurements of parts by the real HTP library, and how many parts can be resident at once."""
 
     soc: Annotated[str, describe("Name of the SoC.")]
     library: Annotated[str, describe("Package and version.")]

@@ -72,7 +72,7 @@ class VendorEncoding(Struct, frozen=True, rename="camel"):
 
     @classmethod
     def of(cls, pair: ScaleOffset | None) -> Self:
-        """Return the encoding for one scale and offset; "undefined" for None."""
+        """Return the encoding with this scale and offset; the undefined encoding for None."""
         if pair is None:
             nothing = ScaleOffset(0.0, 0)
             return cls("QNN_DEFINITION_UNDEFINED", "QNN_QUANTIZATION_ENCODING_UNDEFINED", nothing)

@@ -36,7 +36,7 @@ class PoolChange(Struct, frozen=True):
 
     @property
     def fraction(self) -> float | None:
-        """The change as a share of the old value."""
+        """The change as a share of the old value; None if the share is unknown or undefined."""
         before, change = self.before_bytes, self.change_bytes
         return change / before if change is not None and before else None
 
@@ -86,7 +86,7 @@ class SettingChange(Struct, frozen=True):
 
 
 class SubjectChange(Struct, frozen=True):
-    """The comparison of one file, on one SoC if there are several."""
+    """The comparison of one file; if a result has several SoCs, of one file on one SoC."""
 
     before: Annotated[str, describe("Name of the subject in the first result.")]
     after: Annotated[str, describe("Name of the subject in the second result.")]

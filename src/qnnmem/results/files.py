@@ -37,7 +37,7 @@ class FileCounts(Struct, frozen=True):
 
     @classmethod
     def of(cls, answers: Sequence[bool | None], refused: int) -> Self:
-        """Return the counts of these answers, and of refused files."""
+        """Return the counts of files with each answer, and of refused files."""
         return cls(
             files=len(answers) + refused,
             fits=answers.count(True),
@@ -58,7 +58,7 @@ NO_FILES = FileCounts(0, 0, 0, 0, 0)
 
 
 class SeveralFiles(Result, frozen=True, kw_only=True):
-    """Base of results for several files; a subclass adds a field with the result of each."""
+    """Base of results for several files; a subclass adds a field with the result of each file."""
 
     fits: Annotated[
         bool | None,
@@ -80,7 +80,7 @@ class SeveralFiles(Result, frozen=True, kw_only=True):
 
     @classmethod
     def of(cls, rows: Iterable[Any]) -> Self:
-        """Return one result for several files, including refused files, in their order."""
+        """Return one result for `rows`, which are results and refused files."""
         listed = tuple(rows)
         refused = tuple(row for row in listed if isinstance(row, RefusedFile))
         results = tuple(row for row in listed if not isinstance(row, RefusedFile))

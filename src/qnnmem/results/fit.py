@@ -140,7 +140,7 @@ class FitFacts(Struct, frozen=True, kw_only=True):
 
     @property
     def beside_vtcm(self) -> FitCheck | None:
-        """The tightest check except VTCM, which most graphs fill completely."""
+        """The tightest check of a pool other than VTCM, because VTCM is usually full."""
         return _tightest(check for check in self.checks if check.pool != "vtcm")
 
     @property

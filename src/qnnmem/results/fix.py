@@ -33,7 +33,7 @@ class OutputDifference(Struct, frozen=True):
 
 
 class LevelDifference(Struct, frozen=True):
-    """The difference between original and result at one onnxruntime optimisation level."""
+    """The difference between original and fixed model at one onnxruntime optimisation level."""
 
     level: Annotated[
         str, Meta(pattern="^(basic|extended|all)$"), describe("The optimisation level.")
@@ -95,12 +95,12 @@ class RemedyTrial(Struct, frozen=True, kw_only=True):
 
     @property
     def extra_work(self) -> str:
-        """Additional multiply-adds relative to the original model, as a percentage."""
+        """Additional multiply-adds in percent of the original model's; `-` if these are unknown."""
         return f"{self.extra_macs / self.macs:+.1%}" if self.macs else "-"
 
 
 class FixDeployment(Struct, frozen=True, kw_only=True):
-    """How the parts are deployed, and the memory of all parts together."""
+    """How the parts of a split model are deployed, and the memory of all parts together."""
 
     arrangement: Annotated[
         Literal["resident", "shared", "in-turn"],
@@ -213,7 +213,7 @@ class FixRecipe(Result, frozen=True, kw_only=True, tag="qnnmem.fix-recipe/1"):
     after_bytes: Annotated[Count | None, describe("Memory need of the result in bytes.")] = None
 
     def __post_init__(self) -> None:
-        """Raise ValueError for a step without a remedy."""
+        """Raise ValueError if a step of the recipe does not name its remedy."""
         if not all(isinstance(step.get("remedy"), str) for step in self.steps):
             raise ValueError("each step must name its remedy")
 
@@ -284,7 +284,7 @@ class FixedModel(Result, frozen=True, kw_only=True, tag="qnnmem.fix/1"):
 
     @property
     def maps(self) -> FixMaps | None:
-        """The memory maps before and after the fix; None if there are none."""
+        """The memory maps before and after the fix; None if the result contains no maps."""
         return self.plans if isinstance(self.plans, FixMaps) else None
 
     @property

@@ -16,7 +16,7 @@ _NAMED = 6  # missing outputs named in a sentence
 
 
 class SizeRange(Struct, frozen=True):
-    """A number between two bounds; the bounds are equal if it is known exactly."""
+    """A number between two bounds, which are equal if the number is known exactly."""
 
     low: Sourced
     high: Sourced

@@ -230,7 +230,7 @@ def to_json(value: object) -> str:
 
 
 def to_json_bytes(value: object) -> bytes:
-    """Return a value as one line of ASCII JSON, encoded; faster than `to_json` for most values."""
+    """Return a value as one line of JSON in ASCII bytes; faster than `to_json` for most values."""
     try:
         data = _ENCODER.encode(value)
     except UnicodeEncodeError:

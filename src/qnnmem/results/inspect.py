@@ -94,10 +94,10 @@ class FrameWindow(Struct, frozen=True):
     ]
 
     def step(self, present: int) -> tuple[int, bool]:
-        """Return the frames in the window after one more execution, and whether it has a result.
+        """Return the window's frame count after an execution, and if the execution has a result.
 
-        `present` is the number of frames before that execution: `padding` at the start and after a
-        reset. Without a result, execute returns 6038.
+        `present` is the number of frames before the execution: `padding` at the start and after a
+        reset. An execution without a result returns 6038.
         """
         now = min(present + self.frames, self.size)
         full = now == self.size
@@ -165,7 +165,7 @@ class InspectedGraph(BinaryGraph, frozen=True, kw_only=True):
 
     @property
     def map(self) -> PlanMap:
-        """The memory map; a binary stores no bound and no proof."""
+        """The memory map without a bound and a proof, because a binary stores neither."""
         return PlanMap(
             scratch_bytes=self.pools.get("scratch", 0),
             persistent_bytes=self.pools.get("persistent", 0),

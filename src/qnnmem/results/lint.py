@@ -94,7 +94,7 @@ class LintResult(Result, frozen=True, kw_only=True, tag="qnnmem.lint/1"):
         return f"{counted(self.errors, 'error')}, {counted(self.warnings, 'warning')}"
 
     def renamed(self, names: Mapping[str, str]) -> LintResult:
-        """Return the result with other names for some files."""
+        """Return the result with other file names; `names` maps old names to new names."""
         files = (
             replace(
                 file,

@@ -167,7 +167,7 @@ class LlmResult(Result, frozen=True, kw_only=True, tag="qnnmem.llm/1"):
 
     @property
     def exit_code(self) -> int:
-        """0 if the model fits in any row, else 3 if any is undecided, else 1."""
+        """Exit code: 0 if the model fits in any row, else 3 if any row is undecided, else 1."""
         verdicts = {row.answer for row in self.rows} or {self.answer}
         return 0 if "fits" in verdicts else 3 if "cannot-tell" in verdicts else 1
 

@@ -68,14 +68,14 @@ class ChoicesResult(Result, frozen=True, kw_only=True, tag="qnnmem.lpai-choices/
 
 
 class CaseFailure(Struct, frozen=True):
-    """A case whose outcome differs from the contract."""
+    """A self-test case whose outcome differs from the contract."""
 
     title: Annotated[str, describe("What the case does.")]
     reason: Annotated[str, describe("How the case failed.")]
 
 
 class RuleResult(Struct, frozen=True, kw_only=True):
-    """The outcome of the cases of one rule."""
+    """The outcome of the self-test cases of one rule."""
 
     rule: Annotated[str, describe("Id of the rule.")]
     title: Annotated[str, describe("The rule.")]

@@ -77,7 +77,7 @@ class Admission(Struct, frozen=True, kw_only=True):
 
     @property
     def in_range(self) -> bool:
-        """True if the library's estimate is within the predicted bounds."""
+        """True if the library's estimate is within the predicted bounds, or is missing."""
         return self.estimate is None or self.need_low <= self.estimate <= self.need_high
 
 

@@ -170,7 +170,7 @@ class PlanMap(Struct, frozen=True, kw_only=True):
 
     @property
     def scope(self) -> ProofScope:
-        """The proven scope; results of version 0.1.0 store only `optimal`."""
+        """The scope of the proof; results of version 0.1.0 store only `optimal`."""
         return _scope(self.proof, self.optimal)
 
     @property
@@ -336,7 +336,7 @@ class PlanResult(Result, frozen=True, kw_only=True, tag="qnnmem.plan/1"):
 
     @property
     def scope(self) -> ProofScope:
-        """The proven scope; results of version 0.1.0 store only `optimal`."""
+        """The scope of the proof; results of version 0.1.0 store only `optimal`."""
         return _scope(self.proof, self.optimal)
 
     @property

@@ -67,7 +67,7 @@ Row = TypeVar("Row", "LiveHandle", "LostSession", "FailedCall")
 
 
 def _near(name: str) -> str:
-    """Return a file name relative to the working folder."""
+    """Return a file name relative to the working folder; a file outside keeps its name."""
     try:
         return name.removeprefix(str(Path.cwd()) + os.sep)
     except OSError:
@@ -220,7 +220,10 @@ class ClientResult(ProgramRun, frozen=True, kw_only=True, tag="qnnmem.check-clie
 
     @property
     def verb_code(self) -> int:
-        """Exit code: 1 for findings, 2 if never called, 3 if not checked, else the program's."""
+        """Exit code of the verb: that of the program, unless a case below applies.
+
+        1: findings. 2: the program never called QNN. 3: some calls were not checked.
+        """
         return _verb_code(self, len(self.findings))
 
 
@@ -288,7 +291,7 @@ class MadeHandle(Struct, frozen=True, kw_only=True):
 
 
 class LostSession(Struct, frozen=True, kw_only=True):
-    """A session that failed and that the program continued without."""
+    """A session that failed, and without which the program continued."""
 
     name: Annotated[
         str,
@@ -467,7 +470,10 @@ class WatchResult(ProgramRun, frozen=True, kw_only=True, tag="qnnmem.watch/1"):
 
     @property
     def verb_code(self) -> int:
-        """Exit code: 1 for findings, 2 if never called, 3 if not watched, else the program's."""
+        """Exit code of the verb: that of the program, unless a case below applies.
+
+        1: findings. 2: the program never called QNN. 3: some calls were not watched.
+        """
         return _verb_code(self, self.findings)
 
     def bounded(self) -> WatchResult:

@@ -18,7 +18,7 @@ class ProofScope(Enum):
 
     @property
     def basis(self) -> str:
-        """The phrase that says that a verdict is based on an estimate; empty if it is not."""
+        """The phrase for a verdict that is based on an estimate; empty for any other verdict."""
         return f" by an {self.value}" if self is ProofScope.ESTIMATE else ""
 
 

@@ -131,7 +131,7 @@ class QmemRun(Struct, frozen=True, kw_only=True):
 
 
 class LibraryAnswer(Struct, frozen=True):
-    """The result of libQnnHtp: the code of the call, or the signal that ended it."""
+    """Result of a call of libQnnHtp: the returned code, or the signal that ended the process."""
 
     code: Difference | None = None
     signal: Difference | None = None
@@ -181,7 +181,7 @@ class QmemResult(Result, frozen=True, kw_only=True, tag="qnnmem.qmem/1"):
 
     @property
     def prepared(self) -> IoMode | None:
-        """The mode that the binary states for all its tensors; None if their modes differ."""
+        """The IO mode stated for all tensors of the binary; None if the tensors differ in mode."""
         if self.memhandle_tensors in (0, self.tensors):
             return IoMode.MEMHANDLE if self.memhandle_tensors else IoMode.RAW
         return None

@@ -49,7 +49,7 @@ class SchemaDocument(Struct, frozen=True, kw_only=True, tag_field="schema"):
 
     @property
     def summary(self) -> str:
-        """Result in one line, for a history of results; empty if there is none."""
+        """Result in one line, for a history of results; empty for a type without a summary."""
         return ""
 
 
@@ -68,7 +68,7 @@ class SourcedNumber(Struct, frozen=True):
 
     @classmethod
     def of(cls, number: Sourced) -> Self:
-        """Return the JSON form of a sourced number."""
+        """Return the JSON form of a number and its source."""
         return cls(number.value, number.origin, number.source)
 
     @property

@@ -18,7 +18,7 @@ def encode(result: Struct) -> str:
 
 
 def schema_of(kind: type[SchemaDocument], document: type[Struct] | None = None) -> dict[str, Any]:
-    """Return the JSON schema (2020-12) of a result type, as shipped.
+    """Return the JSON schema (2020-12) that qnnmem ships for a result type.
 
     `document` is the type of the vendor's document that contains the result, if there is one.
     """

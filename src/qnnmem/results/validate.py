@@ -52,7 +52,7 @@ class ValidateResult(Result, frozen=True, kw_only=True, tag="qnnmem.validate/1")
 
     @property
     def exit_code(self) -> int:
-        """Exit code: 0 for the same results, 3 if unknown, else 1."""
+        """Exit code: 0 if the results are the same, 3 if this is unknown, else 1."""
         return {"same": 0, "unknown": 3}.get(self.verdict, 1)
 
     @property

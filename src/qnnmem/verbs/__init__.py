@@ -36,7 +36,7 @@ def progress_words(progress: Progress) -> str:
 
 
 class VerbCall(NamedTuple):
-    """Context of a call to a verb: progress listener, words typed by the user, known options."""
+    """Context of a call to a verb: progress listener, typed words, options of the verb."""
 
     listener: ProgressListener
     words: tuple[str, ...] = ()  # the typed command without the program's name

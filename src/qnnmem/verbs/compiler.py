@@ -1,4 +1,4 @@
-"""Find the HTP compilers for a verb: this machine's library, its workers, or a cluster's."""
+"""Find the HTP compilers for a verb: the library of this machine, of workers, or of a cluster."""
 
 from __future__ import annotations
 

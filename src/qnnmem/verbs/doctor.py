@@ -85,7 +85,7 @@ def check_facts(options: DoctorOptions) -> None:
 
 
 def find_facts(options: DoctorOptions, backends: Collection[str]) -> FoundFacts | None:
-    """Return the facts about the model on these backends; None if no model is named."""
+    """Return the model's facts for these backends; None if no model, binary or SoC is given."""
     if options.binary is None and options.model is None and options.soc is None:
         return None
     from qnnmem.doctor.backend import HTP
@@ -122,7 +122,10 @@ def facts_for(options: DoctorOptions, diagnosis: Diagnosis) -> FoundFacts | None
 
 
 def check_machine(host: str, diagnosis: Diagnosis) -> HostResult | None:
-    """Check the machine, diagnosed causes first; return None and add a note if that fails."""
+    """Return the checks of the machine, those about diagnosed causes first.
+
+    If the machine cannot be checked, add a note to the diagnosis and return None.
+    """
     from qnnmem.doctor.host import examine, find_machine
     from qnnmem.doctor.host.judge import with_causes
 

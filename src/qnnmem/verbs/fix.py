@@ -115,7 +115,7 @@ class FixOutcome(NamedTuple):
 
 
 def check_fix(options: FixOptions) -> None:
-    """Raise an error for options of the other backend, and for unknown SoCs."""
+    """Raise an error for options that the chosen backend lacks; for HTP, also for unknown SoCs."""
     refuse_foreign(options, options.backend)
     if options.is_htp:
         for soc in options.socs or (None,):  # before any file is read
@@ -340,7 +340,7 @@ def sha256_of(path: Path) -> str:
 
 
 def find_target(soc: str | None) -> Soc:
-    """Return the SoC with this name; raise MissingSoc for None."""
+    """Return the SoC with this name; raise MissingSoc if no name is given."""
     if soc is None:
         raise MissingSoc(what="--backend htp needs --soc: the limits depend on the SoC")
     return find_soc(soc)
@@ -401,7 +401,8 @@ class FixFolder:
     """Output folder of one model: all its files come from one complete run.
 
     The recipe is written last: if it exists, all files exist. If only a temporary file of the
-    recipe exists, a run was killed; the next run keeps files with identical content.
+    recipe exists, a run was killed; the next run keeps the files that already have the right
+    content.
     """
 
     folder: Path
@@ -424,7 +425,7 @@ class FixFolder:
         return bool(self._left(self.recipe.name)) and not os.path.lexists(self.recipe)
 
     def write(self, contents: Mapping[str, bytes]) -> list[str]:
-        """Write files in this order, all or none; identical files of a killed run stay."""
+        """Write files in this order, all or none; a killed run's files with equal content stay."""
         named = {self.folder / name: content for name, content in contents.items()}
         goes_on = self.is_unfinished
         stale = [left for name in contents for left in self._left(name)]
@@ -459,7 +460,7 @@ def _is_same(path: Path, content: bytes) -> bool:
 
 @contextmanager
 def fix_folder(place: FixFolder, names: Sequence[str]) -> Iterator[None]:
-    """Create the folder for the block; raise an error if a named file could not be written."""
+    """Create the output folder for a `with` block; raise an error if `names` cannot be written."""
     with folder_for_output(place.folder):
         if not place.is_unfinished:
             for name in names:

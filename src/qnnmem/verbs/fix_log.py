@@ -95,7 +95,7 @@ def _limit_request(backend: str) -> Words:
 
 
 def _found(goal: LogGoal) -> str:
-    """Return the path of the model named in the log; raise UsageError if it is not found."""
+    """Return the path of the model named in the log; raise UsageError if there is no such file."""
     if goal.model is None:
         raise UsageError("the log does not name the model that failed; give its path as MODEL")
     beside = Path(goal.file).parent / Path(goal.model).name

@@ -27,7 +27,7 @@ Listening = Callable[[str], AbstractContextManager[ProgressListener]]
 
 
 def fix_models(files: Sequence[str], task: FixTask, listen: Listening) -> tuple[list[FixRow], bool]:
-    """Fix each model; return the rows, and True if Ctrl-C ended the run.
+    """Fix each model; return a row for each finished model, and True if Ctrl-C ended the run.
 
     `listen` makes the listener of each model, in the process that does the work.
     """
@@ -76,7 +76,7 @@ def _folder(task: FixTask, name: str, *, is_far: bool) -> str:
 def _rows(
     tasks: Sequence[FixTask], jobs: int, cluster: str | None, listen: Listening
 ) -> Iterator[tuple[int, FixRow]]:
-    """Yield each row with its position, as soon as it is known."""
+    """Yield each task's number and row, as soon as the row is known."""
     if cluster is None and (jobs == 1 or len(tasks) == 1):
         yield from enumerate(fix_one(task, listen) for task in tasks)
         return
@@ -108,7 +108,7 @@ def rows_with(
 
 
 def _row_of(job: Future[FixRow]) -> FixRow | None:
-    """Return the row of a job; None if its worker died."""
+    """Return the row that a job computed; None if the job's worker died."""
     try:
         return job.result()
     except (BrokenExecutor, CancelledError):

@@ -75,7 +75,7 @@ def _stored_bill(path: Path, soc: Soc | None, load: bool, time_limit: float) -> 
 def compiled_bill(
     path: Path, soc: Soc | None, options: CompileOptions, folder: Path | None, call: VerbCall
 ) -> tuple[Bill | CompileFailure, bool]:
-    """Return a model's bill or compile failure, and True if it came from the cache."""
+    """Return a model's bill or compile failure, and whether this answer came from the cache."""
     from qnnmem.htp.compile_cache import CompileCache
     from qnnmem.htp.measure import MeasuredModel, compile_target, measure
     from qnnmem.verbs.compiler import need_compiler

@@ -153,7 +153,7 @@ def compare_files(before: str, after: str, options: DiffOptions, call: VerbCall)
 
 
 def _without_foreign(side: SizedFile, other: SizedFile) -> SizedFile:
-    """Return one side without sizes for open dimensions that only the other side's model has."""
+    """Return `side` without sizes of open dimensions that only the model of `other` has."""
     from msgspec.structs import replace
 
     sizes = {"dims": side.options.dims, "shapes": side.options.shapes}

@@ -196,7 +196,7 @@ def _is_native_output(options: NetRunOptions) -> bool:
 def _feeds(
     graphs: Sequence[HtpGraph], options: NetRunOptions, console: Console
 ) -> dict[str, Sequence[Feed]]:
-    """Return functions that read the inputs of each inference, by graph name."""
+    """Return, by graph name, functions that each return the inputs of one inference."""
     if options.random_inputs is not None:
         seeds = range(options.seed, options.seed + options.random_inputs)
         return {

@@ -106,7 +106,7 @@ def _model(model: str, *, is_exported: bool) -> LlmModel:
 def _compiled(
     case: LlmCase, options: LlmOptions, call: VerbCall
 ) -> tuple[LlmCase, tuple[LlmCheck, ...]]:
-    """Compile a few layers of each graph; return the case with measured ratios, and the checks."""
+    """Compile a few layers of each graph; return `case` with measured ratios, and the checks."""
     from tempfile import TemporaryDirectory
 
     from qnnmem.htp.llm.rule_check import checks

@@ -85,7 +85,7 @@ def _matches(word: str) -> Sequence[str]:
 
 
 def _check_walk(pattern: str) -> None:
-    """Raise LoadError for a pattern that would walk most of the file system."""
+    """Raise LoadError for a pattern whose folder contains too many files."""
     from qnnmem.doctor.folder import files_in
 
     parts = pattern.split("/")
@@ -210,7 +210,10 @@ def log_names(words: Sequence[str]) -> tuple[str, ...]:
 
 
 def _matching_logs(word: str) -> Iterator[str]:
-    """Yield the paths that a pattern matches, folders included as in a shell."""
+    """Yield the paths that match a pattern; any other word is yielded unchanged.
+
+    A pattern also matches folders, unless it contains `**`, which matches their files anyway.
+    """
     if not _is_pattern(word) or not _is_missing(word):
         yield word
         return

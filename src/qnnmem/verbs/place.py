@@ -83,7 +83,10 @@ def arrange_binaries(paths: Sequence[Path], options: PlaceOptions) -> TogetherRe
 
 
 def place_exit_code(answer: PlaceResult) -> int:
-    """Return 0 if all fit, 1 if not, 3 if unknown or if the library disagrees."""
+    """Return the exit code: 0 if all contexts fit, 1 if not, 3 if undecided.
+
+    The exit code is also 3 if a decision of the library differs from the prediction.
+    """
     wrong = answer.verified is not None and not all(check.agrees for check in answer.verified)
     return 3 if answer.fits is None or wrong else 0 if answer.fits else 1
 

@@ -37,14 +37,14 @@ class PlanRequest(NamedTuple):
 
 
 class _FileGraphs(NamedTuple):
-    """Graphs of a file to plan."""
+    """The graphs of a file that are to be planned."""
 
     graphs: tuple[Model, ...]
     source: Model | None = None  # the ONNX graph, if `graphs` are made by QNN from it
     composed: ComposedModel | None = None
 
     def note_rest(self, listener: ProgressListener) -> None:
-        """If the file gives several graphs, note the nodes that stay on the CPU."""
+        """If the model is split into several graphs, note the nodes that stay on the CPU."""
         if self.composed is None or len(self.graphs) < 2:
             return
         from qnnmem.htp.plan_difference import cpu_notes

@@ -103,7 +103,10 @@ def _named(files: tuple[str, ...], names: tuple[str, ...]) -> dict[str, Path]:
 def with_config(
     options: PrepareOptions, config: str | None, io: str | None, hw_ver: str | None
 ) -> tuple[PrepareOptions, tuple[str, ...]]:
-    """Return the options and notes; the config file sets the options that the user did not type."""
+    """Return the options completed from the config file, and notes on keys without effect.
+
+    Options that the user typed take precedence over the config file.
+    """
     from dataclasses import replace
 
     settings = LpaiConfig() if config is None else read_lpai_config(Path(config))

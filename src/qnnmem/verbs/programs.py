@@ -50,7 +50,7 @@ def check_program(
 
 
 def _platform(options: CheckClientOptions) -> Profile:
-    """Return the platform from the options, else from the config file."""
+    """Return the platform of the options, else of the config file, else x86 with hardware v6."""
     mode, version = options.mode, options.hw_ver
     if options.config is not None:
         lpai = read_run_config(Path(options.config)).lpai
@@ -62,7 +62,7 @@ def _platform(options: CheckClientOptions) -> Profile:
 
 
 def read_watched(trace: Path) -> WatchResult:
-    """Return the report of a trace."""
+    """Return the report of a trace, with the doctor's diagnoses of failed calls."""
     report = summarize(read_trace(trace), trace)
     return with_diagnoses(report, _diagnoses(report))
 
@@ -82,7 +82,7 @@ def watch_exit_code(report: WatchResult, *, is_run: bool) -> int:
 
 
 def _diagnoses(report: WatchResult) -> Iterator[str]:
-    """Yield the doctor's diagnosis of each failed call, from its log lines; empty if unknown."""
+    """Yield the doctor's diagnosis of each failed call from its log; empty without a diagnosis."""
     known: dict[tuple[str, ...], str] = {}
     for call in report.failed_calls:
         lines = tuple(line.text for line in call.log) if call.finding else ()

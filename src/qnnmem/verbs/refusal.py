@@ -67,7 +67,7 @@ def explained(fit: Fit, path: Path, options: CompileOptions, flags: Flags) -> Fi
 def explained_row(
     row: SweepRow, path: Path, soc: Soc, base: CompileOptions, flags: Flags
 ) -> SweepRow:
-    """Return a row of a sweep with remedies as options of the verb."""
+    """Return a sweep row whose reason names remedies as options of the verb."""
     from dataclasses import replace
 
     request = RepeatedCompile(path, soc, options_of(row.point, base))
@@ -79,7 +79,7 @@ def explained_row(
 def explained_largest(
     largest: Largest, path: Path, soc: Soc, base: CompileOptions, flags: Flags
 ) -> Largest:
-    """Return the result of a search with remedies as options of the verb."""
+    """Return a search result whose reason names remedies as options of the verb."""
     from msgspec.structs import replace
 
     if largest.next_value is None:
@@ -125,7 +125,7 @@ def _elsewhere(
 
 
 def prepare_line(request: RepeatedCompile, *added: str) -> str:
-    """Return the `prepare` command for the same compile; empty if it is too long to paste."""
+    """Return the `prepare` command that repeats `request`; empty if it is too long to paste."""
     model = file_word(str(request.model))
     words = ["qnnmem", "prepare", model, "--backend=htp", f"--soc={request.soc.name}"]
     words += [*_option_words(request.options), *added, *output_words("model.bin")]
@@ -146,7 +146,7 @@ def _option_words(options: CompileOptions) -> Iterator[str]:
 
 
 def _value(value: InputValue) -> str:
-    """Return an input value in the syntax of an option."""
+    """Return an input value in the syntax of the option `--value`."""
     import numpy
 
     if isinstance(value, Path):

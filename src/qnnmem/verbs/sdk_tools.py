@@ -153,7 +153,7 @@ def _explain(report: RunReport, console: Console) -> None:
 
 
 def _hints(failure: QnnError) -> tuple[str, ...]:
-    """Return further remedies for a failure, as command line options."""
+    """Return changes of options or config files that prevent a failure; empty if none is known."""
     rule, code = failure.finding.rule, failure.code
     if rule == "R10" and code == 5010:
         return (
@@ -345,7 +345,7 @@ def _is_native(options: GeneratorOptions) -> bool:
 
 
 def _check_backend_flags(options: GeneratorOptions, *, is_htp: bool) -> None:
-    """Raise UsageError for flags of the other backend."""
+    """Raise UsageError for LPAI flags if the backend is HTP, and for HTP flags if it is LPAI."""
     foreign = {
         True: {"quantize": "--quantize", "allow_float": "--float"},
         False: {
@@ -372,7 +372,7 @@ def _is_htp(backend: str) -> bool:
 
 
 def _target(options: GeneratorOptions) -> Path:
-    """Return `DIR/NAME.bin`; a name that already ends in .bin is unchanged."""
+    """Return `DIR/NAME.bin`; NAME can already end in .bin. Raise UsageError if NAME leaves DIR."""
     name = Path(options.binary_file or "")
     if name.is_absolute() or ".." in name.parts or not name.name or "\0" in str(name):
         rule = "must be the name of a file in the folder of --output_dir"

@@ -105,7 +105,7 @@ class SweepRun(NamedTuple):
     signal: KeyboardInterrupt | None = None
 
     def explained(self, row: SweepRow, flags: Flags) -> SweepRow:
-        """Return a row with remedies as options of the verb."""
+        """Return a row whose reason names remedies as options of the verb."""
         task = self.task
         return explained_row(row, task.path, task.soc, task.base, flags)
 
@@ -188,7 +188,7 @@ def _compilers(
 def _split(
     axes: Sequence[Axis], searched: str | None, until: str | None
 ) -> tuple[Axis | None, list[SweepPoint]]:
-    """Return the axis whose largest value is searched, and all combinations of the other axes."""
+    """Return the searched axis, or None without search, and all combinations of the other axes."""
     if until is not None and searched is None:
         raise UsageError("--until needs --max, which names the searched value")
     if searched is None:

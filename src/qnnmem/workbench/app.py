@@ -130,7 +130,7 @@ class Workbench:
         }
 
     async def events(self, request: Request) -> Response:
-        """Send job progress and changes of the lists as server-sent events."""
+        """Send the state of all jobs and the change count of the history as server-sent events."""
         if self._listeners >= MAX_LISTENERS:
             raise RequestRefused(429, "too many pages are open; close one")
         return StreamingResponse(self._events(request), media_type="text/event-stream")

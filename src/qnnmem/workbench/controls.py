@@ -154,7 +154,7 @@ def controls_of(
     without: Collection[str] = (),
     needed: Collection[str] = (),
 ) -> tuple[Control, ...]:
-    """Return controls for the options of a type that requests from the network can set."""
+    """Return controls for the options in `group`; options that requests cannot set are left out."""
     return tuple(
         Control(field, field.name in needed, _choices(field), _only_with(field))
         for field in option_fields(group)
@@ -182,7 +182,7 @@ def _only_with(field: OptionField) -> tuple[str, str] | None:
 def read_request(
     controls: Sequence[Control], options: Mapping[str, Any]
 ) -> Iterator[tuple[OptionField, Any]]:
-    """Yield the fields of a request with their values; raise UsageError for an unknown control."""
+    """Yield each option that a request sets, with its value; raise UsageError for a bad request."""
     known = {control.name for control in controls}
     for name in options:
         if name not in known:

@@ -103,7 +103,7 @@ def peer_user(peer: tuple[str, int], own_port: int) -> int | None:
 
 
 def _written(address: str) -> tuple[str, ...]:
-    """Return an address in the format of `/proc/net/tcp`: words in the machine's byte order."""
+    """Return the forms of an address in `/proc/net/tcp`: words in the machine's byte order."""
     try:
         if ":" in address:
             return (_words(socket.inet_pton(socket.AF_INET6, address)),)
@@ -178,7 +178,8 @@ class Access:
 def address_of(request: Request) -> str:
     """Return the address of a client; for a local client, return its user.
 
-    Therefore, wrong tokens from another local user do not lock out the owner.
+    Failed logins are counted by address, so another local user's wrong tokens do not lock out the
+    owner.
     """
     if request.client is None:
         return ""

@@ -152,7 +152,7 @@ class History:
         return [_file(row) for row in rows]
 
     def file(self, file: str) -> KeptFile | None:
-        """Return the record of a file, or None."""
+        """Return the record of the uploaded file with this id; None for an unknown id."""
         return next((record for record in self.files() if record.id == file), None)
 
     def add(self, key: str, new: KeptResult, result: Mapping[str, Any]) -> KeptResult:
@@ -193,12 +193,12 @@ class History:
         return entry if entry is not None and self.result(entry.id) is not None else None
 
     def entry(self, number: int) -> KeptResult | None:
-        """Return the summary of one result, or None."""
+        """Return the summary of the result with this number; None for an unknown number."""
         rows = self._rows(f"SELECT {_LISTED} FROM results WHERE id = ?", number)  # noqa: S608
         return _entry(rows[0]) if rows else None
 
     def latest(self, file: str, task: str) -> KeptResult | None:
-        """Return the newest result of a task on a file, or None."""
+        """Return the summary of a task's newest result for a file; None if there is no result."""
         rows = self._rows(
             f"SELECT {_LISTED} FROM results WHERE file = ? AND task = ? ORDER BY id DESC LIMIT 1",  # noqa: S608
             file,
@@ -366,7 +366,7 @@ def _new_folder(folder: Path) -> Path:
 
 
 def _copy(path: Path, new: sqlite3.Connection, table: str, check: RowCheck) -> int:
-    """Copy the readable, consistent rows of a table; return how many there are."""
+    """Copy the readable, consistent rows of a table; return the number of copied rows."""
     with closing(sqlite3.connect(path, isolation_level=None)) as old:
         # Otherwise one text that is not UTF-8 would end the scan of the table.
         old.text_factory = _Text

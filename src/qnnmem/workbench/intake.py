@@ -92,7 +92,7 @@ async def receive_json(request: Request) -> dict[str, Any]:
 
 
 async def drain(request: Request) -> None:
-    """Read what is left of a refused body, up to a limit."""
+    """Read and discard the rest of a refused request body, with limits on size and time."""
     left = _DRAINED
     with suppress(Exception):  # only the answer matters
         async with asyncio.timeout(_DRAIN_S):

@@ -107,7 +107,7 @@ def main() -> int:
 
 
 def _is_asked() -> bool:
-    """Return True if a request is waiting."""
+    """Return True if a request is waiting; always False on Windows."""
     import select
 
     if os.name != "posix":  # select works only on sockets there
@@ -116,7 +116,7 @@ def _is_asked() -> bool:
 
 
 def _refused(exc: QnnMemError, message: str) -> JobReply:
-    """Return the error; add settings that would help, unless the file itself is bad."""
+    """Return the reply for an error: settings that help, and whether the file is unreadable."""
     settings = [(setting.name, str(setting.value)) for setting in getattr(exc, "settings", ())]
     is_open = bool(settings) or isinstance(exc, FreeDimensions)
     stage = exc.stage if isinstance(exc, LoadError) else "none"

@@ -48,11 +48,11 @@ class JobFolder:
         self._scratch.cleanup()
 
     def shown(self, text: str) -> str:
-        """Return a text in which the uploaded file's name replaces its random name."""
+        """Return a text with the uploaded file's original name in place of its random name."""
         return self._replaced(text, self._shown, _stem(self._shown))
 
     def shown_json(self, text: str) -> str:
-        """Return a JSON text in which the uploaded file's name replaces its random name."""
+        """Return a JSON text with the uploaded file's original name in place of its random name."""
         name, stem = (json.dumps(spelling)[1:-1] for spelling in (self._shown, _stem(self._shown)))
         return self._replaced(text, name, stem)
 
@@ -85,7 +85,7 @@ class MadeFiles:
         self._folder = folder
 
     def keep(self, key: str, job: JobFolder) -> tuple[MadeFile, ...]:
-        """Move the output files of a job into the store; return their names and sizes."""
+        """Move output files of a job into the store, up to a size limit; return names and sizes."""
         place, kept, total = self._folder / key, list[MadeFile](), 0
         shutil.rmtree(place, ignore_errors=True)
         for path, name in job.made():

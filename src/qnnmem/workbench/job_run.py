@@ -98,7 +98,10 @@ def ask(
     time_limit_s: float,
     tell: Callable[[str], None],
 ) -> JobAnswer:
-    """Run a job in the child; `tell` receives its steps. Another thread can end the child."""
+    """Run a job in the child; `tell` receives the job's progress.
+
+    Another thread can end the child.
+    """
     expired = threading.Event()
 
     def expire() -> None:

@@ -134,7 +134,8 @@ class JobQueue:
     ) -> BenchJob:
         """Queue a job, or answer it from the history unless `again`; cancel the job `instead_of`.
 
-        `is_first` marks the job after an upload, which removes a file that cannot be read.
+        `is_first` marks the first job after an upload: if this job cannot read the file, the file
+        is removed.
         """
         if instead_of is not None:
             self.cancel(instead_of)
@@ -176,7 +177,7 @@ class JobQueue:
             del self._jobs[old]
 
     def job(self, number: str) -> BenchJob | None:
-        """Return a job, or None."""
+        """Return the job with this id; None for an unknown id."""
         with self._changed:
             return self._jobs.get(number)
 
@@ -204,7 +205,7 @@ class JobQueue:
         return True
 
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Call `listener` from any thread when a job changes; return a function that removes it."""
+        """Call `listener` from any thread when a job changes; return a function that ends this."""
         with self._changed:
             self._listeners.add(listener)
 

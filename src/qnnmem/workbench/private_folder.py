@@ -1,8 +1,7 @@
 """The folder of the workbench, with files that only its user can read.
 
 The workbench removes leftovers in this folder. Therefore it uses only a folder that was new or
-empty when it was first used, which a marker file records. Any other folder is refused and not
-changed.
+empty at first use; a marker file records this. Any other folder is refused and not changed.
 """
 
 from __future__ import annotations

@@ -167,7 +167,7 @@ class Uploads:
                 self._busy[file] = left
 
     def remove(self, file: str) -> None:
-        """Remove a file unless a job is reading it."""
+        """Remove a file; raise UsageError while a job reads the file."""
         with self._lock:
             if self._busy.get(file):
                 raise UsageError("a job reads this file; cancel it first")

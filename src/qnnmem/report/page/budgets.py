@@ -25,7 +25,7 @@ _COLOURS = ("scratch", "persistent", "io", "constants")
 
 
 def check_page(result: CheckResult, maps: Mapping[str, PlanMap]) -> str:
-    """Return a whole page about the models of a project; `maps` holds the planned models' maps."""
+    """Return a page about the models of a project; `maps` holds the map of each planned model."""
     from qnnmem.report.page.document import render_page
 
     return render_page([check_section(result, maps)], "Models against their budgets")
@@ -109,7 +109,7 @@ def _accepted(model: ModelCheck, result: CheckResult, pool: str) -> list[tuple[A
 
 
 def _change(model: ModelCheck, result: CheckResult) -> Iterator[Html]:
-    """Yield the history of the tightest pool, and its change since the last accepted size."""
+    """Yield a chart of the tightest pool's sizes, and the change since the last accepted size."""
     _, pool = _tightest(model)
     accepted, now = _accepted(model, result, pool), model.pools.get(pool)
     if not accepted or now is None:
@@ -194,7 +194,7 @@ def diff_section(result: DiffResult) -> PageSection:
 
 
 def diff_parts(result: DiffResult) -> Iterator[Html]:
-    """Yield the verdict, then each file before and after."""
+    """Yield the verdict, the comparison of each file, and the files that are in only one result."""
     differs = "" if result.changed else "nothing differs; "
     words = result.verdict.removeprefix("worse: ")
     yield answer(not result.worse, differs, words, words=("not worse", "worse", ""))

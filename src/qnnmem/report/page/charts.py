@@ -110,7 +110,10 @@ def _axis(whole: int) -> Html:
 
 
 def round_ticks(top: int, count: int, *, is_size: bool) -> list[int]:
-    """Return 0 and at most `most` round numbers up to `top`; for sizes, powers of two."""
+    """Return the multiples of a round number from 0 to `top`, at most `count` of them above 0.
+
+    For sizes, the round number is a power of two.
+    """
     step = 1
     factors = [2] if is_size else [2, 2.5, 2]
     turn = 0
@@ -293,7 +296,7 @@ def _path(points: Points, place: Callable[[float, int], str], stepped: bool) -> 
 
 
 def _lasting(points: Points) -> Points:
-    """Return the points of a step curve; the last value is extended a little."""
+    """Return the points of a step curve; a last value above 0 is extended a little to the right."""
     if not points or not points[-1][1]:
         return points
     (first, _), (last, value) = points[0], points[-1]

@@ -48,7 +48,7 @@ def _dlc_graph(graph: DlcGraph) -> Iterator[Html]:
 
 
 def htp_binary_section(document: ContextDocument, where: str) -> PageSection:
-    """Return a section about an HTP context binary: memory, inputs and outputs of its graphs."""
+    """Return a section about an HTP context binary: each graph's memory, inputs and outputs."""
     ours, info = document.qnnmem, document.info
     rows: list[Sequence[Cell]] = [
         (graph.name, graph.vtcm_stored_bytes, graph.io_exact_bytes, ", ".join(graph.mem_types[:8]))
@@ -88,7 +88,7 @@ def _beyond(number: int) -> Iterator[Html]:
 
 
 def binary_section(ours: InspectedBinary, file: str = "") -> PageSection:
-    """Return a section about an LPAI binary: TCM of all graphs and each graph, then the graphs."""
+    """Return a section about an LPAI binary: TCM of all graphs and of each one, then the graphs."""
     name = PurePath(file).name or "a binary"
     facts = f"{counted(len(ours.graphs), 'graph')} for LPAI {ours.hw_version}, by {ours.producer}"
     return PageSection(

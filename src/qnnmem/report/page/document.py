@@ -65,7 +65,10 @@ def page_style() -> str:
 
 
 def page_script() -> str:
-    """Return the script that draws maps and copies commands; `qnnmemDraw()` draws added maps."""
+    """Return the script that draws maps and copies commands.
+
+    A page that inserts maps later calls `qnnmemDraw()` to draw them.
+    """
     return _file("map.js")
 
 

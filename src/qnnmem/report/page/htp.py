@@ -276,7 +276,7 @@ def fit_section(fit: FitResult) -> PageSection:
 
 
 def _tightest_words(soc: SocFit) -> str:
-    """Describe the tightest need and its limit; without one, return the reason for the verdict."""
+    """Return the need and the tightest limit in words; `why` if they do not decide the verdict."""
     check = None if soc.fits is None or soc.wrong_arch else soc.tightest
     if check is None or check.spare is None or check.limit is None or check.need_high is None:
         return soc.why
@@ -373,7 +373,10 @@ def _held(largest: LargestValue) -> str:
 
 
 def _sweep_lines(rows: Sequence[SweptSetting], names: Sequence[str]) -> Iterator[Html]:
-    """Yield charts over the numeric setting with the most values; other settings become curves."""
+    """Yield charts over the numeric setting that has the most values.
+
+    Each chart has a curve for each combination of the other settings.
+    """
     values = {name: {row.setting.get(name) for row in rows} for name in names}
     numbers = [
         n for n in names if len(values[n]) > 1 and all(isinstance(v, int) for v in values[n])
@@ -497,7 +500,10 @@ def carrier_section(result: CarrierResult) -> PageSection:
 
 
 def carrier_parts(facts: CarrierFacts) -> Iterator[Html]:
-    """Yield the distinct contexts, the CPU side, the claims of the file, and unread parts."""
+    """Yield tables of contexts, the application's memory, the file's claims and unread parts.
+
+    A context that several methods or models use is one row.
+    """
     contexts = [
         (
             binary.name,

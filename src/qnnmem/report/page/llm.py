@@ -64,7 +64,7 @@ def _facts(llm: LlmResult) -> Iterator[Html]:
 
 
 def _rows(llm: LlmResult) -> Iterator[Html]:
-    """Yield a slider and a curve over the computed context lengths, and tables of all rows."""
+    """Yield a slider and a curve over context lengths; then tables of suggestions and settings."""
     contexts = {
         tokens: row
         for row in llm.rows
@@ -87,7 +87,7 @@ def _rows(llm: LlmResult) -> Iterator[Html]:
 
 
 def _slider(llm: LlmResult, contexts: Sequence[tuple[int, LlmRow]]) -> Html:
-    """Return a slider over context lengths that shows each verdict and largest shard."""
+    """Return a slider that shows the verdict and the largest shard for each context length."""
     chosen = max((n for n, (tokens, _) in enumerate(contexts) if tokens <= llm.context), default=0)
     ends = {"min": "0", "max": str(len(contexts) - 1), "step": "1", "value": str(chosen)}
     drawn = tag("input", type="range", hidden="", aria_label="Context in tokens", **ends)

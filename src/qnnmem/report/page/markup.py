@@ -41,7 +41,7 @@ def tag(name: str, *inner: str, **attributes: object) -> Html:
 
 
 def lines(parts: Iterable[str]) -> Html:
-    """Return parts as lines of markup; plain strings are escaped."""
+    """Return the parts joined by line ends, as markup; plain strings are escaped."""
     return Html("\n".join(part if isinstance(part, Html) else text(part) for part in parts))
 
 
@@ -83,7 +83,7 @@ def _cell(value: Cell) -> str:
 
 
 def details(title: str, body: Html, *, is_open: bool = False, name: str = "") -> Html:
-    """Return a collapsible part; a link to its `name` also opens it."""
+    """Return a collapsible part; a link to `#name` also opens the part."""
     state = f' id="{escape(name)}"' if name else ""
     state += " open" if is_open else ""
     return Html(f"<details{state}><summary>{text(title)}</summary>\n{body}\n</details>")

@@ -145,7 +145,10 @@ def _table(plan: PlanMap, boxes: Sequence[PlanBuffer]) -> Html:
 
 
 def drawn(plan: PlanMap) -> list[PlanBuffer]:
-    """Return the buffers with an address in scratch or persistent memory, which the map shows."""
+    """Return the buffers that the map shows: those in scratch or persistent memory.
+
+    Inputs and outputs outside scratch have no address and are left out.
+    """
     outside = plan.io == "outside"
     return [
         buffer

@@ -118,7 +118,7 @@ def _budget_words(plan: PlanResult, budget: PlanBudget) -> str:
 
 
 def _deciding(plan: PlanResult) -> Iterator[Html]:
-    """Yield the largest tensors of the deciding pool unless it is scratch, which the map shows."""
+    """Yield the largest tensors of the deciding pool; nothing for scratch, which the map shows."""
     first = next(iter(_by_need(plan)), None)
     if first is not None and first.pool != "scratch" and first.blockers:
         sizes = list(zip(first.blockers, first.blocker_bytes, strict=False))
@@ -150,7 +150,7 @@ def _changes(plan: PlanResult) -> Iterator[Html]:
 
 
 def _again(plan: PlanResult, verb: str, options: Sequence[str]) -> str:
-    """Return a command with the same model and budgets; empty if the settings are not known.
+    """Return a command of `verb` with the plan's model and budgets; empty if settings are unknown.
 
     A result stores neither input values nor state.
     """
@@ -227,7 +227,7 @@ def live_bytes(buffers: Sequence[PlanBuffer]) -> Iterator[tuple[int, int]]:
 
 
 def _tcm(plan: PlanResult) -> Iterator[Html]:
-    """Yield TCM numbers, collapsed unless TCM matters: only LPAI has TCM."""
+    """Yield the TCM verdict and its numbers; both are collapsed unless TCM matters."""
     tcm = plan.tcm
     if tcm is None:
         return

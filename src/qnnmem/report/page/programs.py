@@ -111,7 +111,7 @@ def _program(command: Sequence[str]) -> str:
 
 
 def _is_open(result: ClientResult | WatchResult) -> bool:
-    """Return True if some calls were not checked and the checked calls have no findings."""
+    """Return True if some calls were not checked and the other calls have no findings."""
     return bool(result.not_checked) and not result.findings
 
 
@@ -120,7 +120,7 @@ def _answer(passes: bool, called: bool, verdict: str, is_open: bool = False) -> 
 
 
 def _footer(command: Sequence[str], *facts: str) -> Html:
-    """Return a collapsed part with the command that was run, and further facts."""
+    """Return a collapsed part with the command that was run, followed by `facts`."""
     words = tag("p", ", ".join(filter(None, (" ".join(command), *facts))), class_="faint wraps")
     return details("What was run", words)
 
