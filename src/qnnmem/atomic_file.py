@@ -85,7 +85,7 @@ def put_in_place(temporary: Path, path: Path, *, force: bool = True) -> None:
 
 
 def check_replaceable(path: Path, *, force: bool) -> None:
-    """Raise OutputError now if writing to a path would fail later."""
+    """Raise OutputError if a later write to this path would fail."""
     with _said(path):
         mode = _replaceable_mode(path)
         if mode is not None and not force:
@@ -125,7 +125,7 @@ def shown(path: Path) -> str:
 
 
 def _beside(path: Path) -> Path:
-    """Return an unused hidden path in the same folder, for a temporary file."""
+    """Return an unused hidden path for a temporary file, in the folder of `path`."""
     # with_name would reject a path that ends in ".."; opening such a path raises an error that
     # states the reason.
     return path.parent / f".{path.name[:40]}.{os.urandom(8).hex()}"

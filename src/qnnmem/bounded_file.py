@@ -16,7 +16,7 @@ _LONGEST_NAME = 4096
 
 
 def regular_size(path: Path) -> int:
-    """Return the size of a file; raise LoadError unless it is regular and not empty."""
+    """Return the size of a file; raise LoadError unless the file is regular and not empty."""
     try:
         status = path.stat()
     except NOT_THERE as exc:
@@ -60,9 +60,10 @@ def read_range(path: Path, start: int, count: int) -> bytes:
 
 
 def file_below(folder: Path, name: str) -> Path:
-    """Return the file that an untrusted file names; with links resolved, it must be below `folder`.
+    """Return the path of a file below `folder` that an untrusted file names.
 
-    Otherwise raise Damaged with a clause about the name.
+    Raise Damaged, with a clause about the name, if the path with links resolved is not below
+    `folder`.
     """
     if not name or "\0" in name or len(name) > _LONGEST_NAME:
         raise Damaged("does not name a usable file")
@@ -88,11 +89,12 @@ def is_there(path: Path) -> bool:
 
 
 def config_file(tool_file: Path, name: str, *, here_first: bool = False) -> Path | None:
-    """Return the config file that a tool file names, from its folder or the current folder.
+    """Return the path of the config file that another config file, `tool_file`, names.
 
-    With `here_first`, try the current folder first, as the SDK's tools do. With links resolved, the
-    file must be below one of the two folders; otherwise raise Damaged with a clause about the name.
-    Return None if there is no such file.
+    The name is relative to the folder of `tool_file` or, if no file is there, to the current
+    folder; with `here_first`, the current folder is tried first, as in the SDK's tools. Return None
+    if neither folder has the file. Raise Damaged, with a clause about the name, if the path with
+    links resolved is below neither folder.
     """
     places = (tool_file.parent / name, Path(name))
     for path in reversed(places) if here_first else places:

@@ -1,4 +1,4 @@
-"""The user's cache folder, and results stored in it, which later runs find by content."""
+"""The user's cache folder, and results stored there under a digest of what produced them."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ def cache_folder() -> Path:
 
 
 def read_kept(path: Path, limit: int) -> bytes:
-    """Return the content of a cached file of at most `limit` bytes; raise OSError otherwise.
+    """Return the content of a cached file; raise OSError if it has more than `limit` bytes.
 
-    The file must be regular, belong to this user and not be writable by other users. Links are not
-    followed, and a pipe does not block.
+    Also raise OSError unless the file is regular, belongs to this user and is not writable by other
+    users. Links are not followed, and a pipe does not block.
     """
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_NOFOLLOW", 0)
     descriptor = os.open(path, flags | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0))
@@ -102,7 +102,8 @@ _MAX_FILE = 1 << 20
 class ResultCache:
     """A folder with one small file for each result; an invalid file counts as missing.
 
-    With `must_keep`, an unwritable folder is an error; otherwise its results are just not stored.
+    If the folder cannot be written, `put` raises OutputError with `must_keep`, and does nothing
+    without `must_keep`.
     """
 
     def __init__(self, folder: Path, kind: str = "sweep", *, must_keep: bool = True) -> None:
@@ -110,7 +111,7 @@ class ResultCache:
         self._must_keep = must_keep
 
     def get(self, key: str) -> dict[str, Any] | None:
-        """Return a cached result, or None."""
+        """Return the result cached under a key; None if there is no valid one."""
         import json
 
         path = self._path(key)

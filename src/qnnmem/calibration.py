@@ -52,12 +52,12 @@ class Input(NamedTuple):
 
     @property
     def elements(self) -> int:
-        """Return the number of elements."""
+        """Return the number of elements of the input."""
         return math.prod(self.shape)
 
     @property
     def wanted(self) -> str:
-        """Return the expected type and shape as text."""
+        """Return the expected type and shape of the input as text."""
         return f"{self.dtype} of shape {_shape(self.shape)}"
 
 
@@ -69,7 +69,7 @@ Sample = tuple[tuple[str, Path], ...]
 def find_samples(
     place: Path, inputs: Sequence[Input], here: Path = Path(), apart: Path | None = None
 ) -> tuple[Sample, ...]:
-    """Return the samples of a folder or input list in order, without reading them.
+    """Return the samples in a folder or input list, in order, as paths; no array is read.
 
     Relative paths in an input list are searched next to the list, then in `here`. The folder
     `apart` is not a sample.
@@ -188,7 +188,7 @@ def _entries(folder: Path, inputs: Sequence[Input], apart: Path | None) -> Itera
 
 
 def _file(file: Path, inputs: Sequence[Input]) -> Sample:
-    """Return the sample in one file; raise UsageError if its input is ambiguous."""
+    """Return the sample in one file; raise UsageError if the file may be for several inputs."""
     if file.suffix.lower() == _NPZ:
         return (("", file),)
     if len(inputs) != 1:
@@ -304,7 +304,7 @@ def _from_npy(label: str, blob: bytes, item: Input) -> NDArray[Any]:
 
 
 def read_npy(path: Path, limit: int) -> NDArray[Any]:
-    """Return the numeric array in a .npy file, which may take at most `most` bytes."""
+    """Return the numeric array in a .npy file; the array may have at most `limit` bytes."""
     blob = read_bytes(path, limit + _ROOM)
     shape, dtype = _npy_header(str(path), blob)
     if dtype.kind not in "biuf" or math.prod(shape) * dtype.itemsize > limit:

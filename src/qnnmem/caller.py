@@ -36,7 +36,7 @@ class Caller(Protocol):
 
     @property
     def trace(self) -> Trace:
-        """Return the native call stack if another program called; empty for Python."""
+        """Return the native call stack of a call from another program; empty for Python callers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +67,7 @@ def current_caller() -> Caller:
 
 
 def caller_line() -> str:
-    """Return the call site in client code (file, line, source); empty if there is none."""
+    """Return file, line and source of the calling client code; empty if no client code called."""
     elsewhere = _elsewhere.get()
     if elsewhere is not None:
         return elsewhere.line

@@ -47,7 +47,7 @@ Handler = Callable[[Any, bytes], "WireMessage | tuple[WireMessage, bytes]"]
 
 
 def memory_limit(largest: int | None = MEMORY_LIMIT) -> int:
-    """Return the address-space limit of a child: 3/4 of the memory, at most `most` bytes.
+    """Return the address-space limit of a child: 3/4 of the memory, at most `largest` bytes.
 
     The result never exceeds the limit of this process (`ulimit -v`), because the system would
     refuse it.
@@ -281,10 +281,11 @@ class ChildProcess:
     @overload
     def receive(self, kind: Any, limit: int = REPLY_LIMIT) -> Frame[Any] | None: ...
     def receive(self, kind: Any, limit: int = REPLY_LIMIT) -> Frame[Any] | None:
-        """Return a frame of the given type with parts of at most `most` bytes each, or None.
+        """Return the child's next frame, of the given type; None if no valid frame arrives.
 
-        After a crash, a kill or an invalid message, this call and all later calls return None,
-        because bytes left in the pipe could be the answer to an earlier request.
+        Each part of the frame has at most `limit` bytes. After a crash, a kill or an invalid
+        message, this call and all later calls return None, because bytes left in the pipe could be
+        the answer to an earlier request.
         """
         frame = None
         try:
@@ -300,9 +301,10 @@ class ChildProcess:
     def ask(
         self, request: WireMessage, kind: type[T], payload: bytes = b"", limit: int = REPLY_LIMIT
     ) -> Frame[T]:
-        """Send a request and return its answer of at most `most` bytes.
+        """Send a request; return the child's answer, whose parts have at most `limit` bytes each.
 
-        Raise ChildLost if the child ended without an answer, ChildFailed if it reports an error.
+        Raise ChildLost if the child ended without an answer, and ChildFailed if it answered with
+        an error.
         """
         self.send(request, payload)
         frame: Frame[T | ChildFailure] | None = self.receive(kind | ChildFailure, limit)
@@ -314,7 +316,7 @@ class ChildProcess:
         return reply, rest
 
     def lost(self, doing: str) -> ChildLost:
-        """Return the error for a child that did not answer; `doing` describes its request."""
+        """Return the error for a request without an answer; `doing` describes the request."""
         if self.expired:
             return ChildLost(f"{doing} did not finish within {self.deadline.limit_s:.3g} s")
         limit = describe_limit(self.memory_limit)
@@ -345,7 +347,7 @@ class ChildProcess:
 def start(
     command: list[str], folder: ChildFolder, environment: Mapping[str, str], **pipes: Any
 ) -> subprocess.Popen[bytes]:
-    """Start a child in its own process group; remove its folder if that fails."""
+    """Start a child in its own process group; if the start fails, remove the child's folder."""
     try:
         return subprocess.Popen(  # noqa: S603  a module of this package, no shell
             command, cwd=folder.empty, env=dict(environment), start_new_session=True, **pipes

@@ -11,7 +11,7 @@ _SELDOM = (50_000, 20, 100)
 
 
 def collect_seldom() -> None:
-    """Make collections rare while a command starts, because imported modules stay in use anyway."""
+    """Make garbage collections rare during imports: imported modules stay in use anyway."""
     gc.set_threshold(*_SELDOM)
 
 

@@ -142,7 +142,7 @@ class QnnMemError(Exception):
         return _after_place(printable(self.where), self._what_and_cure(word))
 
     def without_place(self, word: Callable[[Setting], str] = str) -> str:
-        """Return the sentence without the place; if its subject is missing, use `the file`."""
+        """Return the sentence without the place; if the place is the subject, write `the file`."""
         return _after_place("the file", self._what_and_cure(word)).removeprefix("the file: ")
 
     def _what_and_cure(self, word: Callable[[Setting], str]) -> str:
@@ -269,7 +269,7 @@ class ProgramError(QnnMemError):
 
 
 class QnnError(QnnMemError):
-    """A call failed as in QNN, with a QNN error code; the finding holds the reason."""
+    """A call failed with an error code that QNN returns; the finding holds the reason."""
 
     exit_code = 1
 

@@ -76,7 +76,7 @@ def fix(models: tuple[str, ...], options: FixOptions, output: Output) -> int:
 
 
 def _given_backend(options: FixOptions) -> str | None:
-    """Return the value of --backend, or "htp" if only --soc is given; None: use the default."""
+    """Return --backend if given, else "htp" if --soc is given, else None for the default."""
     source = click.get_current_context().get_parameter_source("backend")
     if source is click.core.ParameterSource.COMMANDLINE:
         return options.backend

@@ -120,7 +120,7 @@ printed = partial(shows, group=FormatOptions)
 
 
 def answered(refused: Mapping[str, str], ignored: Mapping[str, str]) -> Callable[[F], F]:
-    """Return a decorator that adds the flags of an SDK tool that qnnmem refuses or ignores."""
+    """Return a decorator that adds the given flags of an SDK tool, to be refused or ignored."""
     kinds = (("Ignored here", ignored), ("Refused here", refused))
     rows = [(name, f"{kind}: {why}.") for kind, flags in kinds for name, why in flags.items()]
     opts = {name: Opt(f"--{name}", text, metavar="VALUE", is_advanced=True) for name, text in rows}
@@ -157,7 +157,7 @@ def _with_options(command: F, fields: Iterable[OptionField]) -> F:
 
 
 def _chosen(fields: Iterable[OptionField], values: dict[str, Any]) -> dict[str, Any]:
-    """Remove the values of these options from `given`, and return them converted, by field name."""
+    """Remove the values of these options from `values`; return them converted, by field name."""
     return {field.name: _held(field, values.pop(field.name)) for field in fields}
 
 

@@ -43,7 +43,7 @@ class Output(NamedTuple):
         write(text, self.path, self.force, verdict)
 
     def show(self, result: Struct, render: Callable[[], str], verdict: str = "") -> None:
-        """Write the result as JSON if the user asked for JSON, else in the form of `render`."""
+        """Write the result as JSON if the user asked for JSON, else the text of `render`."""
         from qnnmem.results.schema import encode
 
         self.write(encode(result) if self.is_json else render(), verdict)

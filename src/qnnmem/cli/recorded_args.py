@@ -64,7 +64,7 @@ def _command(verb: str) -> click.Command:
 
 
 def verb_call(listener: ProgressListener) -> VerbCall:
-    """Return the running command as a verb needs it: listener, typed words, accepted options."""
+    """Return the running command as a VerbCall: listener, typed words and accepted options."""
     from qnnmem.verbs import VerbCall
 
     context = click.get_current_context(silent=True)
@@ -88,7 +88,7 @@ def retry_command(words: Sequence[str], settings: Sequence[Setting]) -> str:
 
 
 def _joined(words: Sequence[str], flags: set[str]) -> Iterator[str]:
-    """Yield the words; each of these options is joined to its value."""
+    """Yield the words of a command; each of these options becomes one word with its value."""
     rest = iter(words)
     for word in rest:
         value = next(rest, None) if word in flags else None

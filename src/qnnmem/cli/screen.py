@@ -74,7 +74,7 @@ def fitted(pieces: Iterable[str], stream: TextIO) -> Iterator[str]:
 
 
 def shown(text: str, width: int | None, *, colour: bool, is_first: bool = True) -> str:
-    """Return a report or a part of it, with lines of at most `width` columns if given."""
+    """Return a report, or a part of a report; unless `width` is None, break lines at this width."""
     lines = ["", *text.split("\n"), ""]
     result = []
     for number, line in enumerate(lines[1:-1], 1):
@@ -149,7 +149,7 @@ def broken_line(line: str, width: int) -> list[str]:
 
 
 def _hang(line: str, width: int, longest: int) -> int:
-    """Return the indent of continuation lines: of the last column, or of text after a label."""
+    """Return the indent of continuation lines: that of the last column or of text after a label."""
     ends = [
         gap.end() for gap in re.finditer(_GAP, line) if gap.start() and gap.end() <= width * 3 // 5
     ]

@@ -33,7 +33,7 @@ def open_closed() -> None:
 
 
 def finish_output() -> OSError | None:
-    """Flush standard output; return the error if flushing fails."""
+    """Flush standard output; return the error, if any. A pipe closed by its reader is no error."""
     try:
         sys.stdout.flush()
     except BrokenPipeError:

@@ -67,7 +67,7 @@ class HandleTable(Generic[Key, Value, Freed]):
         return gone
 
     def freed(self, key: Key) -> Freed | None:
-        """Return the record of a freed handle; None if there is none."""
+        """Return the record of a freed handle; None if the table has no record of this handle."""
         return self._freed.get(key)
 
     def owned(self, key: Key) -> tuple[Key, ...]:

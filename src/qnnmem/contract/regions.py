@@ -88,7 +88,7 @@ class Region:
         return Extent(self.address, self.address + self.size, self.space)
 
     def guards_broken(self) -> tuple[str, ...]:
-        """Return which guard zones were overwritten, `before` or `behind`; none without guards."""
+        """Return the overwritten guard zones: none, because only an allocation has guard zones."""
         return ()
 
 
@@ -399,7 +399,7 @@ class Holder(Protocol):
         """Return the reserved memory; none once the context is freed."""
 
     def lends(self, start: int, end: int) -> bool:
-        """Return True if these bytes of scratch are an input or output whose address is known."""
+        """Return True if the client knows these bytes of scratch as bytes of an input or output."""
 
 
 class _Holders:

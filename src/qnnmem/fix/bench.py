@@ -134,11 +134,11 @@ class CaseBench:
         return JudgedChange(change, self._before, need, proof, monotonic() - begin)
 
     def remembered(self, question: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """Return the cached answer of an earlier run, or None."""
+        """Return the answer to a question that an earlier run cached; None if no run did."""
         return None if self._memory is None else self._memory.get(self._key(question))
 
     def remember(self, question: Mapping[str, Any], answer: Mapping[str, Any]) -> None:
-        """Cache an answer for later runs."""
+        """Cache the answer to a question for later runs."""
         if self._memory is not None:
             self._memory.put(self._key(question), answer)
 
@@ -195,11 +195,11 @@ class TimeLimitedBench:
         return self._bench.judged(change)
 
     def remembered(self, question: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """Return the cached answer of an earlier run, or None."""
+        """Return the answer to a question that an earlier run cached; None if no run did."""
         return self._bench.remembered(question)
 
     def remember(self, question: Mapping[str, Any], answer: Mapping[str, Any]) -> None:
-        """Cache an answer for later runs."""
+        """Cache the answer to a question for later runs."""
         self._bench.remember(question, answer)
 
 
@@ -241,11 +241,11 @@ class LossyBench(TimeLimitedBench):
         return replace(judged, change=replace(judged.change, is_lossy=False))
 
     def remembered(self, question: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """Return the cached answer of an earlier run with this baseline, or None."""
+        """Return the answer that an earlier run with this baseline cached; None if no run did."""
         return super().remembered(self._on_baseline(question))
 
     def remember(self, question: Mapping[str, Any], answer: Mapping[str, Any]) -> None:
-        """Cache an answer for later runs with this baseline."""
+        """Cache the answer to a question for later runs with this baseline."""
         super().remember(self._on_baseline(question), answer)
 
     def _on_baseline(self, question: Mapping[str, Any]) -> dict[str, Any]:

@@ -162,9 +162,10 @@ def _output(gap: OutputGap) -> OutputDifference:
 
 
 def outputs_of(result: FixResult, stem: str, *, always: bool = False) -> dict[str, bytes]:
-    """Return the output files by name, in report order; empty for an unchanged model.
+    """Return the content of each output file by name, in report order.
 
-    With `always`, an unchanged model is included with its shapes fixed.
+    An unchanged model is left out, or with `always` included with its shapes fixed. A fix for HTP
+    that does not suffice has no files.
     """
     best = result.best
     htp = result if isinstance(result, HtpFixResult) else None

@@ -100,7 +100,7 @@ def _halves(size: int) -> Iterator[int]:
 
 
 def _could_fit(bench: HtpBench, base: JudgedChange, less: int) -> bool:
-    """Return True if everything could fit after the model's memory shrinks by `less` bytes."""
+    """Return True if a model that needs `less` bytes less could fit, beside any other contexts."""
     if base.need.what != TOGETHER:
         return base.need.missing <= less
     contexts = bench.library.residents(base.change)

@@ -157,7 +157,7 @@ def fix_for_lpai(
 
 
 def _planned_only(best: JudgedChange) -> Iterator[str]:
-    """Yield notes about effects of a changed graph that a plan cannot predict."""
+    """Yield notes about effects that a plan cannot predict; none for an unchanged graph."""
     change, plan = best.change, best.need.plan
     if plan is None or not any(step["remedy"] in _CHANGED for step in change.steps):
         return

@@ -78,7 +78,7 @@ class Change:
     notes: tuple[str, ...] = ()  # notes for the user
 
     def then(self, remedy: str, what: str, step: Step, **fields: Any) -> Change:
-        """Return the change with one more step; `fields` replace further fields of the change."""
+        """Return the change with one more recipe step and with these `fields` replaced."""
         what = what if self.remedy == "none" else f"{self.what}, {what}"
         steps = (*self.steps, {"remedy": remedy, **step})
         return replace(self, remedy=remedy, what=what, steps=steps, of=self, **fields)
@@ -182,11 +182,11 @@ class FixBench(Protocol):
         ...
 
     def remembered(self, question: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """Return the cached answer of an earlier run about this model, or None."""
+        """Return the answer about this model that an earlier run cached; None if no run did."""
         ...
 
     def remember(self, question: Mapping[str, Any], answer: Mapping[str, Any]) -> None:
-        """Cache an answer for later runs, as JSON values."""
+        """Cache the answer to a question, given as JSON values, for later runs."""
         ...
 
 
@@ -218,7 +218,7 @@ def recipe_flag(value: object) -> bool:
 
 
 def recipe_count(value: object) -> int:
-    """Return a count from a recipe; raise ValueError unless it is a valid count."""
+    """Return a count from a recipe; raise ValueError for a negative, huge or non-integer value."""
     if type(value) is not int or not 0 <= value < 1 << 40:
         raise ValueError(f"{quote(value)} is not a valid count")
     return value

@@ -89,7 +89,7 @@ def with_levels(bench: CaseBench, tried: Sequence[JudgedChange]) -> tuple[Judged
 
 
 def cost_of(judged: JudgedChange) -> tuple[float, ...]:
-    """Return a sort key: lossy, depth, loaded bytes, parts, extra work, nodes, bytes."""
+    """Return a change's sort key: lossy, depth, loaded bytes, parts, extra work, nodes, bytes."""
     change, deployment = judged.change, judged.need.deployment
     return (
         float(change.is_lossy),

@@ -107,7 +107,7 @@ class BudgetTask:
         return str(target) if target is not None else HTP if is_htp else LPAI
 
     def budgets(self, target: str) -> Mapping[str, Bytes]:
-        """Return the budgets by pool; a common budget applies if the target has its pool."""
+        """Return the budgets by pool; a common budget applies if the target has this pool."""
         common: dict[str, Bytes] = {}
         for name, size in self.entry.common.get("budget", {}).items():
             pool = pool_of(name, target)

@@ -148,13 +148,13 @@ class BudgetRun:
         return next((code for code in _WORST if code in codes), GOOD)
 
     def updated(self) -> BudgetRun:
-        """Return the run with its sizes accepted: only broken budgets still fail."""
+        """Return the run with its sizes accepted: growth no longer fails, a broken budget does."""
         models = tuple(structs.replace(model, change=None) for model in self.models)
         return replace(self, models=models, is_updated=True)
 
     @property
     def new(self) -> tuple[str, ...]:
-        """Names of models that the baseline lacks."""
+        """Names of checked models that the baseline lacks; empty without a baseline."""
         if not self.has_baseline:
             return ()
         return tuple(m.name for m in self.models if m.change is None and not m.refusal)

@@ -125,7 +125,10 @@ def _largest_first(pools: Sequence[PoolChange]) -> list[PoolChange]:
 
 
 def _together(subjects: Sequence[SubjectChange]) -> str:
-    """Return the change of the sum of all LPAI pools; empty if such a sum makes no sense."""
+    """Return the change of the sum of all LPAI pools, as text.
+
+    The text is empty unless there is one LPAI subject, and every change is known.
+    """
     pools = {pool.pool: pool for subject in subjects for pool in subject.pools}
     parts = [pools[name] for name in _DISJOINT if name in pools]
     known = all(part.change_bytes is not None for part in parts)
@@ -159,7 +162,7 @@ def turned_words(turned: VerdictChange) -> str:
 
 
 def limit_words(limit: LimitChange) -> str:
-    """Return a clause with a budget before and after."""
+    """Return a clause that states a changed limit, before and after."""
     sizes = (limit.before_bytes, limit.after_bytes)
     before, after = ("none" if size is None else f"{size:,}" for size in sizes)
     return f"{shorten(limit.name)}: {before}, now {after}"
@@ -234,7 +237,7 @@ def _check_pools(counts: WhatCounts, subjects: Sequence[ResultSubject]) -> None:
 def _pairs(
     before: Sequence[ResultSubject], after: Sequence[ResultSubject]
 ) -> list[tuple[ResultSubject, ResultSubject]]:
-    """Pair subjects by full name, then by file name; if each side has one file, pair the two."""
+    """Pair subjects by full name, then by file name; ignore the name of a result's only file."""
     left, right = list(before), list(after)
     paired: list[tuple[ResultSubject, ResultSubject]] = []
     keys: list[Callable[[ResultSubject], tuple[str, str]]] = [

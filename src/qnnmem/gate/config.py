@@ -122,7 +122,7 @@ def _section(path: Path) -> Mapping[str, Any] | None:
 
 
 def _bounded(path: Path, text: str) -> str:
-    """Return the text; raise LoadError if a key has so many parts that parsing takes minutes."""
+    """Return the text of a config; raise LoadError if a key has too many parts to parse quickly."""
     for number, line in enumerate(text.splitlines(), 1):
         if line.count(".") > _MOST_DOTS and _QUOTED.sub("", line).count(".") > _MOST_DOTS:
             raise LoadError(path, f"line {number} has a key of more than {_MOST_DOTS} parts")

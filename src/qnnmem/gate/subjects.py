@@ -211,7 +211,7 @@ def fix_subjects(fix: FixedModel) -> Iterator[ResultSubject]:
 
 
 def bill_subjects(bill: Bill) -> Iterator[ResultSubject]:
-    """Yield the subjects of a bill."""
+    """Yield the subject of a bill."""
     domain_range = bill.process_domain
     domain = None if domain_range is None else domain_range.high
     only_bound = domain_range is not None and domain_range.low != domain_range.high

@@ -96,7 +96,7 @@ def _parts(context: HtpContext, graphs: tuple[GraphBill, ...]) -> BillParts:
 
 
 def dominant_part(parts: BillParts) -> PartName | None:
-    """Return the name of the largest part with a known size."""
+    """Return the name of the largest part of known size; None if every size is unknown or 0."""
     known = [(name, part.value) for name, part in named_parts(parts) if part and part.value]
     return max(known, key=lambda entry: entry[1], default=(None, 0))[0]
 
@@ -131,7 +131,7 @@ def _graph_bill(
 
 
 def _shared_weights(context: HtpContext) -> Sourced | None:
-    """Return the size of the shared weights once, because every graph states all of them."""
+    """Return the size of the shared weights, counted once although every graph states this size."""
     stated = [g.shared_weights for g in context.graphs if g.shared_weights is not None]
     if not stated:
         return None
@@ -215,7 +215,7 @@ def rounded_io(graph: HtpGraph) -> Sourced | None:
 
 
 def largest_io(context: HtpContext) -> tuple[BillItem, ...]:
-    """Return the largest inputs and outputs over all graphs."""
+    """Return the largest input and output tensors of all graphs, the largest first."""
     items = (
         BillItem(graph.name, tensor.name, kind, tensor.nbytes)
         for graph in context.graphs
@@ -227,7 +227,7 @@ def largest_io(context: HtpContext) -> tuple[BillItem, ...]:
 
 
 def true_vtcm(context: HtpContext, graph: HtpGraph, soc: Soc | None) -> Sourced | None:
-    """Return a graph's VTCM: the stored size, but the SoC's largest if the size might be unset."""
+    """Return a graph's VTCM: the stored size or, if that might be unset, the SoC's largest size."""
     largest_size = None if soc is None else soc.vtcm_bytes
     if graph.vtcm is None:
         return largest_size
@@ -241,7 +241,7 @@ def true_vtcm(context: HtpContext, graph: HtpGraph, soc: Soc | None) -> Sourced 
 
 
 def logged_vtcm(name: str, log: CompileLog) -> int | None:
-    """Return a graph's VTCM from the log of a compile or load; None if it was not logged."""
+    """Return a graph's VTCM size from the log of a compile or load; None if the log has no size."""
     loaded = (graph.vtcm for graph in loaded_graphs(log) if graph.name == name)
     return next(loaded, None) if log.vtcm_size is None else log.vtcm_size
 

@@ -90,7 +90,7 @@ def keep_order(before: onnx.ModelProto, after: onnx.ModelProto) -> None:
 
 
 def _sorted(needs: Sequence[set[int]], ranks: Sequence[int]) -> list[int]:
-    """Return positions in topological order; of several ready ones, the lowest rank comes first."""
+    """Return node positions in topological order; among ready nodes, the lowest rank is first."""
     readers: dict[int, list[int]] = {}
     for index, sources in enumerate(needs):
         for source in sources:

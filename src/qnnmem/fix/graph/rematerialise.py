@@ -144,7 +144,7 @@ class _RecomputeWriter:
             self.written.append(self.graph.nodes[source])
 
     def _copy(self, source: int, names: dict[str, str]) -> None:
-        """Write a copy of a node; rename its inputs by `names`, and add its new output names."""
+        """Write a copy of a node with inputs renamed by `names`; add its outputs to `names`."""
         node = self.graph.nodes[source]
         inputs = [names.get(name, name) for name in node.input]
         outputs = [self._free(name) if name else "" for name in node.output]
@@ -216,7 +216,7 @@ class RecomputeRemedy:
             yield bench.judged(self._change(start, graph, done, work))
 
     def replay(self, case: FixCase, base: Change, step: Step) -> Change:
-        """Return `base` with a recipe's recomputations; fail if the recipe is for another model."""
+        """Return `base` with a recipe's recomputations; raise UsageError for another model."""
         graph = SteppedGraph(TiledGraph.of(base.model))
         check_node_count(step, len(graph.graph.nodes))
         if not graph.is_whole:
@@ -304,7 +304,7 @@ class _RecomputeSearch:
                 return
 
     def _recomputation(self, life: Lifetime, names: set[str], hot: int) -> Recomputation | None:
-        """Return the recomputation of a tensor for all later readers; None if not worthwhile."""
+        """Return the recomputation of a tensor for all later readers; None if it costs too much."""
         late = [
             (reader, name)
             for reader, op in enumerate(self.model.ops)

@@ -91,7 +91,7 @@ def trial_of(fit: Fit, bill: Bill) -> LibraryTrial:
 
 
 def unlimited_pools() -> dict[str, Sourced]:
-    """Return unreachable limits for pools without a SoC limit; trials then measure these pools."""
+    """Return limits too high to reach, for pools that a SoC does not limit: trials measure them."""
     of_soc = ("compile", "pd", "vtcm")
     unlimited = Sourced(MAX_COUNT, Origin.GIVEN, "no limit")
     return {pool: unlimited for pool in POOLS if pool not in of_soc}
@@ -330,7 +330,7 @@ class LibraryJudge:
         return self.trials.binary(_source(sequence, op_range), self.options)
 
     def rows(self, sequence: OpSequence) -> Rows | None:
-        """Return a function that excludes ranges far over a limit; None without an estimate."""
+        """Return a rule that excludes ranges far over a limit; None if no pool has an estimate."""
         estimates = tuple(self._estimates(sequence))
         if not estimates:
             return None
@@ -356,7 +356,7 @@ class LibraryJudge:
 
 
 def _source(sequence: OpSequence, op_range: OpRange) -> HtpSource:
-    """Return the model of a range of ops; the model has the same bytes for every part number."""
+    """Return the model of a range of ops; its bytes do not depend on the number of the part."""
     return HtpSource(write_part(sequence, op_range, 1))
 
 

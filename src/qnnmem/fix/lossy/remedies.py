@@ -80,7 +80,7 @@ class FollowedRemedy(_WrappedRemedy):
     then: tuple[ModelRemedy, ...] = ()
 
     def changes(self, bench: FixBench, base: JudgedChange) -> Iterator[JudgedChange]:
-        """Yield each lossy change, then lossless changes on top of it within their time limit."""
+        """Yield each lossy change, followed by lossless changes on top of it while time is left."""
         failure: ChildFailed | None = None
         left = whole = bench.case.seconds_left
         for judged in self.first.changes(bench, base):

@@ -183,7 +183,7 @@ class ChainChild(ChildProcess):
         super().__init__("qnnmem.fix.parts.chain_program", time_limit_s)
 
     def run(self, request: RunChain, payload: bytes, values: int) -> dict[str, NDArray[Any]]:
-        """Return the outputs by name, at most `values` bytes; raise ChildFailed on failure."""
+        """Return all outputs by name, at most `values` bytes; raise ChildFailed on failure."""
         reply, data = self.ask(request, ChainOutputs, payload, values + REPLY_LIMIT)
         try:
             arrays = arrays_of(reply.outputs, data)
@@ -215,7 +215,7 @@ def run_chain(
 def packed(
     types: Mapping[str, tuple[str, tuple[int, ...]]], inputs: Mapping[str, NDArray[Any]]
 ) -> tuple[tuple[ArrayForm, ...], bytes]:
-    """Return the forms and bytes of inputs; raise UsageError for a wrong type or shape."""
+    """Return the forms and the joined bytes of inputs; raise UsageError if one is wrong."""
     import numpy
 
     forms, contents = [], []

@@ -1,7 +1,7 @@
 """Peak memory of a chain of parts over a whole run, by pool.
 
     all resident      every part stays loaded; one runs at a time
-    one spill/fill    the same, with one spill/fill buffer for all contexts (HTP)
+    one spill/fill    every part stays loaded, and all contexts share one spill/fill buffer (HTP)
     loaded in turn    each part is loaded, run and freed before the next
 
 The whole chain must meet a budget, not only its largest part.
@@ -141,7 +141,7 @@ def deployments(
 
 
 def chosen(options: Sequence[Deployment], limits: Mapping[str, int]) -> Deployment:
-    """Return the first arrangement within all limits, else that with the least total excess."""
+    """Return the first arrangement within all limits, else the one with the least total excess."""
     return min(options, key=lambda option: sum(option.over(limits).values()))
 
 

@@ -65,7 +65,7 @@ class Cuts:
 
 @dataclass(frozen=True, slots=True)
 class Stuck:
-    """Result without valid cuts: parts that fit reach `first`, but not the next cut, `last`."""
+    """Result without valid cuts: fitting parts reach op `first`, but not the next cut, `last`."""
 
     first: int
     last: int
@@ -164,7 +164,7 @@ class _CutSearch:
                 return self._cuts(parts)
 
     def fallback(self) -> Cuts | None:
-        """Return the cheaper of the two greedy solutions, for a search that ran out of trials."""
+        """Return the cheaper greedy solution if no trials are left; None if no solution exists."""
         greedy = [replace(self._cuts(parts), is_cheapest=False) for parts in self.longest]
         return min(greedy, key=lambda cuts: (len(cuts.parts), cuts.crossing_bytes), default=None)
 
@@ -220,7 +220,10 @@ class _CutSearch:
         self.longest.append(parts if forward else parts[::-1])
 
     def _farthest(self, end: int, *, forward: bool) -> int | None:
-        """Return the other end of the longest part that fits; exclude longer parts."""
+        """Return the other end of the longest part that fits from `end`; None if no part fits.
+
+        Longer parts are excluded from then on.
+        """
         if forward:
             longer = range(end + 1, len(self.places))
             others = [other for other in longer if end in self.starts[other]]
@@ -278,7 +281,7 @@ class _CutSearch:
         return high
 
     def _cheapest(self) -> list[tuple[int, int]] | Stuck:
-        """Return the cheapest cover by possible parts; ties are broken deterministically."""
+        """Return the cheapest cover by parts not yet excluded; break ties deterministically."""
         best: list[_Cost | None] = [(0, 0)]
         came = [0]
         for end in range(1, len(self.places)):
@@ -321,7 +324,7 @@ class PartJudge(Protocol):
         ...
 
     def rows(self, sequence: OpSequence) -> Rows | None:
-        """Return a cheap rule that excludes ranges of ops, or None."""
+        """Return a cheap rule that excludes ranges of ops; None if the judge has no such rule."""
         ...
 
 
@@ -430,7 +433,7 @@ class PlannedParts:
         return PartVerdict(PartFit.NEVER if never else PartFit.NO, reason, size)
 
     def rows(self, sequence: OpSequence) -> Rows | None:
-        """Return a rule that excludes ranges whose constants or IO exceed a limit, or None."""
+        """Return a rule against ranges with too many constant or IO bytes; None without limits."""
         if self.options.bits is not None or self.options.states:
             return None  # other bits and states change the sizes
         limits = as_limits(self.budget)

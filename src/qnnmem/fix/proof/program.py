@@ -75,7 +75,7 @@ class ModelBorder:
         return [stored(piece, kind, self.scales.get(name)) for piece in pieces]
 
     def joined(self, results: Sequence[Tensors], wanted: Tensors) -> Tensors:
-        """Return the outputs of all runs joined, in the element types of the original."""
+        """Join the outputs of all runs; return them in the element types of the original model."""
         import numpy
 
         outputs = {}
@@ -351,7 +351,7 @@ class _Gap:
     noise: float = 0.0
 
     def add(self, exact: NDArray[Any], rough: NDArray[Any]) -> None:
-        """Add the outputs of another sample."""
+        """Add the difference of this output for another sample."""
         import numpy
 
         gap, part = difference(exact, rough)

@@ -77,7 +77,7 @@ class Bander:
         }
 
     def step(self, index: int, axis: int, need: Rows) -> BandStep | str:
-        """Return a node's step for output rows `need`, or the reason why there is none."""
+        """Return a node's band step for output rows `need`, or why the node cannot run in bands."""
         key = (index, axis, need)
         if key not in self._steps:
             node = self.graph.nodes[index]
@@ -133,7 +133,7 @@ class Bander:
     def _band(
         self, region: TileRegion, results: set[str], need: dict[str, Rows]
     ) -> tuple[tuple[int, BandStep], ...] | str:
-        """Return a band's steps for the output rows in `need`; add the input rows to `need`."""
+        """Return the steps of a band, or why it cannot run; add the rows it reads to `need`."""
         steps: list[tuple[int, BandStep]] = []
         for index in reversed(region.nodes):
             rows = None

@@ -63,7 +63,7 @@ class Liveness:
         outputs: Iterable[int | None],
         effect: Effect = Effect.COMPUTE,
     ) -> None:
-        """Add one step that reads and writes these buffers."""
+        """Add a step that reads the buffers `inputs` and writes the buffers `outputs`."""
         step = self._steps
         self._steps += 1
         read = [buffer for buffer in inputs if buffer is not None]

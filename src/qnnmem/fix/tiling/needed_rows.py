@@ -94,15 +94,15 @@ class NodeFacts:
         return self.graph.shape(self.node.output[0]) or ()
 
     def has(self, slot: int) -> bool:
-        """Return True if an input is given."""
+        """Return True if the node has this input."""
         return slot < len(self.node.input) and bool(self.node.input[slot])
 
     def size(self, slot: int) -> int:
-        """Return the number of rows of an input; 1 if it lacks the axis."""
+        """Return the number of rows of an input; 1 if the input lacks the cut axis."""
         return rows_of(self.shape(slot), self.axis)
 
     def ints(self, name: str) -> tuple[int, ...] | None:
-        """Return an attribute that is a list of integers, or None."""
+        """Return an attribute that is a list of integers; None if the node lacks the attribute."""
         item = attribute(self.node, name)
         return None if item is None else tuple(item.ints)
 
@@ -112,7 +112,7 @@ class NodeFacts:
         return default if item is None else item.s.decode("utf-8", "replace")
 
     def numbers(self, slot: int) -> NDArray[Any] | None:
-        """Return the values of an input that is a stored constant, or None."""
+        """Return the values of an input; None unless the input is a small stored constant."""
         return self.graph.numbers(self.node.input[slot]) if self.has(slot) else None
 
 
@@ -182,7 +182,7 @@ def _padded(window: _Window, facts: NodeFacts) -> _Window | str:
 
 
 def _slide(facts: NodeFacts, need: Rows) -> BandStep | str:
-    """Return the step of a convolution or pooling, or a reason why the node is unsupported."""
+    """Return the band step of a convolution or pooling, or a reason why the node is unsupported."""
     node = facts.node
     if len([*filter(None, node.output)]) > 1:
         return f"{node.op_type} that also returns positions"
@@ -208,7 +208,7 @@ def _slide(facts: NodeFacts, need: Rows) -> BandStep | str:
 
 
 def _spread(facts: NodeFacts, need: Rows) -> BandStep | str:
-    """Return the step of a ConvTranspose: row i adds to rows i*stride - pad + k*dilation."""
+    """Return the band step of a ConvTranspose: row i adds to rows i*stride - pad + k*dilation."""
     window = _window(facts)
     if isinstance(window, str):
         return window
@@ -261,7 +261,7 @@ _HALF = ("half_pixel", "pytorch_half_pixel")
 
 
 def _resize(facts: NodeFacts, need: Rows) -> BandStep | str:
-    """Return the step of a Resize; only integer factors are supported."""
+    """Return the band step of a Resize; only integer factors are supported."""
     before, after = facts.shape(0), facts.result
     if len(before) != len(after) or 0 in before:
         return f"{facts.node.op_type} that changes the rank"
@@ -280,7 +280,7 @@ def _resize(facts: NodeFacts, need: Rows) -> BandStep | str:
 
 
 def _margin(facts: NodeFacts, factors: Sequence[int]) -> int | str:
-    """Return the number of neighbouring rows that an output row depends on, or a reason."""
+    """Return how many neighbouring rows an output row needs, or why the Resize is refused."""
     node = facts.node
     mode = facts.text("mode", "nearest")
     simple = node.op_type == "Upsample" or facts.graph.opset < _RESIZE_WITH_SIZES
@@ -301,7 +301,7 @@ def _margin(facts: NodeFacts, factors: Sequence[int]) -> int | str:
 
 
 def _scales(facts: NodeFacts, factors: list[int]) -> dict[int, Any]:
-    """Return constant scale factors in place of sizes, because sizes describe the whole tensor."""
+    """Return scale factors that replace a Resize's sizes, which describe the whole tensor."""
     import numpy
 
     if not facts.has(3):
@@ -310,7 +310,7 @@ def _scales(facts: NodeFacts, factors: list[int]) -> dict[int, Any]:
 
 
 def _pad(facts: NodeFacts, need: Rows) -> BandStep | str:
-    """Return the step of a Pad; only the first and the last band get padding rows."""
+    """Return the band step of a Pad; only the first and the last band get padding rows."""
     import numpy
 
     rank = len(facts.result)
@@ -392,7 +392,7 @@ _SOFTMAX_OF_ONE_AXIS = 13  # operator set; before it, Softmax flattened all late
 
 
 def band_step(facts: NodeFacts, need: Rows) -> BandStep | str:
-    """Return the step of a node for output rows `need`, or the reason why there is none."""
+    """Return the band step of a node for output rows `need`, or why the node is refused."""
     node = facts.node
     if is_quant(node, "QuantizeLinear") or is_quant(node, "DequantizeLinear"):
         return _quantize(facts, need)
@@ -405,7 +405,7 @@ def band_step(facts: NodeFacts, need: Rows) -> BandStep | str:
 
 
 def _alike(facts: NodeFacts, need: Rows) -> BandStep | str:
-    """Return the step of an element-wise op; operands with one row are broadcast."""
+    """Return the band step of an element-wise op; operands with one row are broadcast."""
     node, size = facts.node, rows_of(facts.result, facts.axis)
     if node.op_type == "Dropout" and not is_deterministic(node):
         return "Dropout with random results"
@@ -442,7 +442,7 @@ def _quantize(facts: NodeFacts, need: Rows) -> BandStep | str:
 
 
 def _one_axis(facts: NodeFacts, need: Rows) -> BandStep | str:
-    """Return the step of a Softmax along an axis other than the cut axis."""
+    """Return the band step of a Softmax along an axis other than the cut axis."""
     if facts.graph.opset < _SOFTMAX_OF_ONE_AXIS:
         return f"{facts.node.op_type} of an old operator set"
     return _along_another(facts, need, -1)
@@ -481,7 +481,7 @@ def _slice(facts: NodeFacts, need: Rows) -> BandStep | str:
 
 
 def _transpose(facts: NodeFacts, need: Rows) -> BandStep | str:
-    """Return the step of a Transpose that keeps the cut axis and the axes after it."""
+    """Return the band step of a Transpose that keeps the cut axis and the axes after it."""
     rank = len(facts.result)
     order = facts.ints("perm") or tuple(range(rank))[::-1]
     if order[facts.axis :] != tuple(range(rank))[facts.axis :]:
@@ -490,7 +490,7 @@ def _transpose(facts: NodeFacts, need: Rows) -> BandStep | str:
 
 
 def _reshape(facts: NodeFacts, need: Rows) -> BandStep | str:
-    """Return the step of a Reshape that changes only axes before the cut axis."""
+    """Return the band step of a Reshape that changes only axes before the cut axis."""
     import numpy
 
     before, after = facts.shape(0), facts.result
@@ -504,7 +504,7 @@ def _reshape(facts: NodeFacts, need: Rows) -> BandStep | str:
 
 
 def _matmul(facts: NodeFacts, need: Rows) -> BandStep | str:
-    """Return the step of a MatMul: product rows need the same rows of the first factor."""
+    """Return the band step of a MatMul: row r of the product needs only row r of factor 1."""
     if facts.axis != -2 or len(facts.shape(0)) < 2 or len(facts.shape(1)) < 2:
         return "MatMul along the cut axis"
     return BandStep(need, {0: need})

@@ -72,7 +72,7 @@ class RememberedCovers:
     def keep(
         self, limit: int, banned: Collection[TileRegion], cover: Sequence[BandedRegion] | None
     ) -> None:
-        """Cache the regions that a search found; None if it found none."""
+        """Cache the cover that a search found; `cover` is None if the search found no cover."""
         regions = None if cover is None else [astuple(banded.region) for banded in cover]
         self.bench.remember(self._question(limit, banned), {"regions": regions})
 
@@ -179,11 +179,14 @@ class RegionSearch:
                     yield index, reasons[0]
 
     def _floor(self) -> int:
-        """Return a lower bound on the peak of every cover: live bytes at nodes without bands."""
+        """Return a lower bound on the peak: the live bytes at nodes that cannot run in bands."""
         return max((self.costs.at_node[index] for index, _ in self.obstacles(0)), default=0)
 
     def _from(self, start: int, limit: int, dead: set[int], most: int) -> list[BandedRegion] | None:
-        """Return at most `most` regions that cover the nodes from `start`, or None."""
+        """Return at most `most` regions that cover all nodes over the limit from `start` on.
+
+        Return None if the search finds no such regions.
+        """
         sizes = self.costs.at_node
         hot = next((index for index in range(start, len(sizes)) if sizes[index] > limit), None)
         if hot is None:
@@ -248,7 +251,7 @@ class RegionSearch:
         return len(self.graph.nodes)
 
     def _fitting(self, first: int, end: int, limit: int) -> BandedRegion | None:
-        """Return a region in the fewest bands that meet the limit, or None."""
+        """Return the region in the fewest bands that meet the limit; None if no number does."""
         for axis in self._axes(first, end):
             least, idle = None, 0
             for bands in BANDS:

@@ -82,7 +82,7 @@ class TiledGraph:
         return None if kind is None else kind.shape
 
     def numbers(self, name: str) -> NDArray[Any] | None:
-        """Return the values of a small stored constant, or None."""
+        """Return the values of a tensor; None unless the tensor is a small stored constant."""
         from onnx import numpy_helper
 
         shape, tensor = self.shape(name), self._stored.get(name)

@@ -29,7 +29,7 @@ class FlatBuffer:
     """A FlatBuffer: bytes that start with the offset of the root table."""
 
     def __init__(self, data: Octets, budget: int | None = None, *, sizes: bool = True) -> None:
-        """Wrap a buffer; `limit` limits the bytes read, for buffers that hold mostly other data.
+        """Wrap a buffer; `budget` limits the bytes read, for buffers that hold mostly other data.
 
         Without `sizes` a field can lie outside its table's stated size, as in ExecuTorch files.
         """
