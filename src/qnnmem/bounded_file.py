@@ -33,7 +33,7 @@ def regular_size(path: Path) -> int:
 
 
 def read_bytes(path: Path, limit: int) -> bytes:
-    """Return the content of a file; raise LoadError if it has more than `limit` bytes."""
+    """Return the content of a file; raise LoadError if the file has more than `limit` bytes."""
     size = regular_size(path)
     if size > limit:
         largest = format_size(limit)

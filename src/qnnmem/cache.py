@@ -33,7 +33,7 @@ def cache_folder() -> Path:
 
 
 def read_kept(path: Path, limit: int) -> bytes:
-    """Return the content of a cached file; raise OSError if it has more than `limit` bytes.
+    """Return the content of a cached file; raise OSError if the file has more than `limit` bytes.
 
     Also raise OSError unless the file is regular, belongs to this user and is not writable by other
     users. Links are not followed, and a pipe does not block.
@@ -83,7 +83,7 @@ def write_kept(path: Path, data: bytes) -> None:
 
 
 def digest(parts: Iterable[bytes]) -> bytes:
-    """Return a collision-resistant digest of the parts, which also depends on their boundaries."""
+    """Return a collision-resistant digest of several parts and of the boundaries between them."""
     # Imported directly: hashlib loads OpenSSL, which takes 4 ms at the start of every command.
     try:
         from _blake2 import blake2b

@@ -95,7 +95,7 @@ def find_samples(
 
 
 def absolute(samples: Sequence[Sample]) -> tuple[Sample, ...]:
-    """Return the same samples with absolute paths, for a process with another current folder."""
+    """Return the samples with absolute paths, for a process with another current folder."""
     return tuple(tuple((name, path.absolute()) for name, path in sample) for sample in samples)
 
 
@@ -165,7 +165,7 @@ def _line(path: Path, number: int, line: str, names: Sequence[str], here: Path) 
 
 
 def _beside(listed: Path, name: str, here: Path) -> Path:
-    """Return the path of a listed file: next to the list if it exists there, else in `here`."""
+    """Return the path of a listed file: next to the list if the file is there, else in `here`."""
     near = listed.parent / name
     # Path.exists raises for names that are too long for the system.
     return near if os.path.exists(near) else here / name  # noqa: PTH110

@@ -247,7 +247,7 @@ class OutOfTime(LoadError):
 
 
 class WrongSize(LoadError):
-    """An input file and its tensor differ in size; the text is that of qnn-net-run."""
+    """An input file and its tensor differ in size; the message is the one of qnn-net-run."""
 
     exit_code = 1
 

@@ -17,7 +17,7 @@ Freed = TypeVar("Freed")
 class HandleTable(Generic[Key, Value, Freed]):
     """Live handles by key, and the latest freed handles.
 
-    `Freed` is the type of the record stored for a freed handle, e.g. the line that freed it.
+    `Freed` is the type of the record stored for a freed handle, e.g. a source line.
     """
 
     def __init__(self, most_freed: int = 65_536) -> None:

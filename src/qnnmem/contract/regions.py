@@ -109,7 +109,7 @@ class Allocation(Region):
         _add(self)
 
     def bytes_from(self, address: int) -> NDArray[Any] | None:
-        """Return the bytes from an address to the end of the block; None once they are unmapped."""
+        """Return the bytes from an address to the end of the block; None if it is unmapped."""
         storage = self._storage()
         if storage is None:
             return None
@@ -213,7 +213,7 @@ class ClientBuffer:
 
     @property
     def extent(self) -> Extent:
-        """Return the address range; its address space can be that of another process."""
+        """Return the address range, in this address space or in that of another process."""
         space = None if self.allocation is None else self.allocation.space
         return Extent(self.address, self.address + self.size, space)
 
@@ -319,7 +319,7 @@ def _holds_objects(memory: Any) -> bool:
 
 
 def find_allocation(address: int) -> Allocation | None:
-    """Return the allocation that contains an address, guard zones included, else None."""
+    """Return the allocation that contains an address, guard zones included; None without one."""
     with _lock:
         _forget_gone()
         at = bisect_right(_blocks, address) - 1

@@ -70,7 +70,7 @@ def finding(
     source: str = "",
     line: str | None = None,
 ) -> Finding:
-    """Return the finding for a broken rule; by default, cure and source are those of the rule.
+    """Return the finding for a broken rule; by default with the cure and the source of the rule.
 
     `line` is by default the client's Python line that made the call.
     """

@@ -93,7 +93,7 @@ def _vtcm_sizes(bench: HtpBench, base: JudgedChange) -> Iterator[dict[str, Any]]
 
 
 def _halves(size: int) -> Iterator[int]:
-    """Yield half of a size, then half of that, down to 1."""
+    """Yield a half, a quarter, an eighth of a size and so on, down to 1."""
     while size > 1:
         size //= 2
         yield size
@@ -165,7 +165,7 @@ def fix_for_htp(
 
 
 def operator_remedy(soc: Soc, case: FixCase) -> OperatorRemedy:
-    """Return the remedy for refused operators, used even if the model then needs more memory."""
+    """Return the remedy for refused operators; its change is kept even if it needs more memory."""
     options = case.options
     if not isinstance(options, CompileOptions):
         raise TypeError("this remedy is only for HTP")

@@ -46,7 +46,7 @@ class _Schema(msgspec.Struct):
 
 
 def read_recipe(path: Path) -> FixRecipe:
-    """Read a recipe from a file; raise LoadError if it is invalid."""
+    """Read a recipe from a file; raise LoadError if the recipe is invalid."""
     data = read_bytes(path, _LARGEST)
     try:
         name = msgspec.json.decode(data, type=_Schema).schema
@@ -114,7 +114,7 @@ class _ProvenChanges:
 def add_proven(
     bench: FixBench, tried: Sequence[JudgedChange], remedies: Sequence[ModelRemedy]
 ) -> tuple[JudgedChange, ...]:
-    """Return the tried changes, plus a better cached change if any; cache the proven changes."""
+    """Return the tried changes, plus a cached change if one is better; cache the proven changes."""
     cached = _read(bench.remembered(_question(bench)))
     better = _better(bench, cached, best_of(tried), remedies)
     judged = tuple(tried) if better is None else (*tried, better)

@@ -49,7 +49,7 @@ class FixResult:
 
     @property
     def best(self) -> JudgedChange:
-        """The cheapest sufficient change, otherwise the change that needs the least memory."""
+        """The cheapest sufficient change, else the valid change with the smallest need."""
         return best_of(self.tried)
 
     @property

@@ -126,7 +126,7 @@ class BudgetTask:
         return {**common, **own}
 
     def sizes(self, kind: str) -> dict[str, Any]:
-        """Return dims, shapes and values for `load`; common dims apply if the model has them."""
+        """Return dims, shapes and values for `load`; a common dim applies if the model has it."""
         dims = self.entry.common.get("dims", {})
         shared = dict(dims_in(self.path, dims.items())) if dims and kind == "onnx" else {}
         values = {name: self._placed(value) for name, value in self.named("values").items()}
@@ -156,7 +156,7 @@ class BudgetTask:
         return group(**values)
 
     def named(self, key: str) -> dict[str, Any]:
-        """Return the table with this name: common values, overridden by the entry's own."""
+        """Return the table of a key: the common values, overridden by the entry's own values."""
         return {**self.entry.common.get(key, {}), **self.entry.own.get(key, {})}
 
     def _placed(self, value: Any) -> Any:
@@ -259,7 +259,7 @@ def _allocations(need: int | None, crowd: Allocations | None) -> Iterator[PoolCh
 
 
 def _crowd(tcm: TcmAnswer | None) -> Allocations | None:
-    """Return the number of allocations if TCM cannot serve that many, else None."""
+    """Return the number of TCM allocations if it exceeds the limit of TCM, else None."""
     if tcm is None or not tcm.is_crowded:
         return None
     return Allocations(tcm.buffers, tcm.max_buffers)
@@ -453,7 +453,7 @@ def in_toml(setting: Setting) -> str:
 
 
 def _check_names(models: Iterable[CheckedModel]) -> None:
-    """Raise UsageError if two results share a name: a baseline could not tell them apart."""
+    """Raise UsageError if two results have the same name: a baseline needs unique names."""
     seen: set[str] = set()
     for model in models:
         if model.name in seen:

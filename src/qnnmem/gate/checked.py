@@ -218,7 +218,7 @@ _LARGEST = 64 << 20  # bytes
 
 
 def read_baseline(path: Path) -> Baseline | None:
-    """Return the accepted sizes; None if there is no such file yet."""
+    """Return the accepted sizes in a baseline file; None if the file does not exist yet."""
     if not is_there(path):
         return None
     return read_accepted(read_bytes(path, _LARGEST), path)

@@ -169,7 +169,7 @@ def limit_words(limit: LimitChange) -> str:
 
 
 def percent(pool: PoolChange) -> str:
-    """Return the change of a pool in percent; empty if it is unknown."""
+    """Return the change of a pool in percent; empty if the change is unknown."""
     return "" if pool.fraction is None else f"{100 * pool.fraction:+.1f} %"
 
 
@@ -191,7 +191,7 @@ def compare_results(
     *,
     names: tuple[str, str] = ("the first", "the second"),
 ) -> DiffResult:
-    """Compare two results read from JSON; raise UsageError if they are of different kinds."""
+    """Compare two results read from JSON; raise UsageError for results of different kinds."""
     first, second = subjects_of(before, names[0]), subjects_of(after, names[1])
     kinds = [{subject.kind for subject in side} for side in (first, second)]
     if first and second and not kinds[0] & kinds[1]:

@@ -86,7 +86,7 @@ class ResultSubject:
 
 
 def subjects_of(result: Any, where: str) -> tuple[ResultSubject, ...]:
-    """Return the subjects of a JSON result; raise UsageError if it is not comparable."""
+    """Return the subjects of a JSON result; raise UsageError if the result is not comparable."""
     name = schema_in(result)
     if name not in (*COMPARED, schema_name(ErrorResult)):
         known = ", ".join(COMPARED)
@@ -143,7 +143,7 @@ def plan_subjects(plan: PlanResult) -> Iterator[ResultSubject]:
 
 
 def together_subjects(result: TogetherResult) -> Iterator[ResultSubject]:
-    """Yield the models that share their pools as one subject, then each model alone."""
+    """Yield one subject for all models that share pools, then a subject for each model alone."""
     answers = {"models": ComparedAnswer(" + ".join(model.name for model in result.models))}
     answers |= {f"budget of {budget.pool}": fit_answer(budget.fits) for budget in result.budgets}
     pools = result.pools

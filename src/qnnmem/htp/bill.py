@@ -171,7 +171,7 @@ def last_estimate(log: CompileLog) -> PdEstimate | None:
 
 
 def total(parts: Iterable[Sourced | None], source: str) -> Sourced | None:
-    """Return the sum of the parts; None if any of them is unknown."""
+    """Return the sum of the parts; None if a part is unknown."""
     result = 0
     for part in parts:
         if part is None:

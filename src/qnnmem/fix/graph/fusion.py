@@ -209,7 +209,7 @@ def allowed_to_round(case: FixCase, judged: JudgedChange) -> JudgedChange:
 
 
 def flagged(step: Step) -> bool:
-    """Return True if the recipe allowed this step to change the last bits of results."""
+    """Return True if a recipe step is marked as allowed to change the last bits of results."""
     return step.get("lossy") is True
 
 

@@ -46,7 +46,7 @@ class PlanRemedy:
     name: str = "plan"
 
     def changes(self, bench: FixBench, base: JudgedChange) -> Iterator[JudgedChange]:
-        """Yield in-place planning, a new order, then both together."""
+        """Yield in-place planning, then a new order, then in-place planning with the new order."""
         for change in self._changes(bench.case, base.change):
             yield bench.judged(change)
 

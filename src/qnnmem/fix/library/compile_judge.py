@@ -140,7 +140,7 @@ class CompileJudge:
         return {context.name: context for context in (*self.others, *own) if context is not None}
 
     def placements(self, change: Change) -> tuple[tuple[tuple[str, ...], Placement], ...]:
-        """Return, for each round, its contexts and their placement in process domains."""
+        """Return the contexts of each load round, and their placement in process domains."""
         contexts = self.residents(change)
         rounds = change.rounds or (tuple(contexts),)
         return tuple(

@@ -105,7 +105,7 @@ def in_turn(judge: CompileJudge, model: Resident) -> Rounds | None:
 
 
 def read_rounds(value: object) -> Rounds:
-    """Read load rounds from a recipe; raise ValueError if they are malformed."""
+    """Read load rounds from a recipe; raise ValueError if the rounds are malformed."""
     if not isinstance(value, list) or not all(isinstance(names, list) for names in value):
         raise ValueError("rounds must be lists of names")
     rounds = tuple(map(tuple, value))

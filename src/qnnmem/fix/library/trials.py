@@ -127,7 +127,7 @@ def kept_trial(values: Mapping[str, Any] | None, soc: Soc) -> LibraryTrial | Non
 
 @dataclass(frozen=True)
 class HtpSource:
-    """Model to compile: its bytes, and its path if it is the user's own file."""
+    """Model to compile: its bytes, and its path if the model is the user's own file."""
 
     content: bytes
     path: Path | None = None
@@ -155,7 +155,7 @@ class LibraryTrials(LibraryBench):
         return held_against(self.known[key], self.budgets)
 
     def binary(self, source: HtpSource, options: CompileOptions) -> Path:
-        """Return the path of a fitting model's binary; compile it again if it is not cached."""
+        """Return the path of a fitting model's binary; compile again if no binary is cached."""
         path = self.folder / f"{self._key(source, options)}.bin"
         if not path.exists():
             model = self._file(path.stem, source)

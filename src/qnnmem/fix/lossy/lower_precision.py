@@ -169,7 +169,7 @@ def without_layout(change: Change) -> Change:
 
 
 def repeated_precision(case: FixCase, change: Change, done: Change) -> Change:
-    """Return `change`, quantized in the same way as `done`."""
+    """Return `change` quantized to the precision with which `done` was quantized."""
     for step in done.steps:
         if step["remedy"] == "precision":
             change = PrecisionRemedy().replay(case, change, step)
@@ -203,7 +203,7 @@ def _weights_matter(need: Need) -> bool:
 
 
 def _quantized(case: FixCase, base: Change, word: str) -> tuple[ShapedModel, tuple[str, ...]]:
-    """Return the quantized model and notes about it."""
+    """Return the quantized model, and notes about the quantization."""
     import onnx
 
     if word == "fp16":

@@ -50,7 +50,7 @@ _NAMES = frozenset(remedy.name for remedy in LOSSY_REMEDIES)
 
 @dataclass(frozen=True, slots=True)
 class _WrappedRemedy:
-    """Base class of wrappers, which have the name and the recipe steps of their remedy."""
+    """Base class of wrappers; a wrapper has the name and the recipe steps of the wrapped remedy."""
 
     first: ModelRemedy
 

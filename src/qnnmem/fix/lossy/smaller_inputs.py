@@ -225,7 +225,7 @@ def smaller_images(case: FixCase, factor: float) -> Sizes:
 
 
 def _scaled(size: int, factor: float) -> int:
-    """Return the scaled size, rounded so that the model's strides still divide it."""
+    """Return the scaled size, rounded so that the model's strides still divide the size."""
     step = min(_COARSEST, size & -size)
     while step > 1 and size < 4 * step:
         step //= 2

@@ -62,7 +62,7 @@ class PartNeed:
 
 @dataclass(frozen=True)
 class Deployment:
-    """Chain of parts in one arrangement, with the bytes of each step."""
+    """Chain of parts in one arrangement, with the bytes needed while each part runs."""
 
     arrangement: Arrangement
     steps: tuple[Mapping[str, int], ...]  # bytes by pool while each part runs

@@ -229,7 +229,7 @@ def sequence_of(model: ShapedModel, *, reorder: bool = False) -> OpSequence:
 def make_sequence(
     path: Path, model: Model, proto: onnx.ModelProto, *, reorder: bool = False
 ) -> OpSequence:
-    """Return a model's ops in execution order, with its graph; fail if it cannot be cut."""
+    """Return the op sequence of a model; raise UsageError if the model cannot be cut."""
     if not model.ops:
         raise UsageError("the model has no ops, so it cannot be split", where=path)
     _refuse_random(path, proto, model)

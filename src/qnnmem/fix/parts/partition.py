@@ -55,7 +55,7 @@ _Cost = tuple[int, int]  # number of parts, crossing bytes
 
 @dataclass(frozen=True, slots=True)
 class Cuts:
-    """Half-open ranges of ops, and the bytes that cross between them."""
+    """Half-open ranges of ops, and the bytes that cross the cuts between the ranges."""
 
     parts: tuple[tuple[int, int], ...]
     crossing_bytes: int
@@ -256,7 +256,7 @@ class _CutSearch:
             }
 
     def _holds(self, first: int, last: int) -> bool:
-        """Return whether a part fits; if not, exclude it and larger parts."""
+        """Return whether a part fits; exclude a part that fails, and larger parts around it."""
         if self._yes(first, last):
             return True
         if self.presumes:
@@ -309,7 +309,7 @@ MOST_TRIALS = 300
 
 @dataclass(frozen=True, slots=True)
 class PartVerdict:
-    """Verdict on a range of ops: whether it fits as a separate model, and the reason."""
+    """Verdict on a range of ops: whether the range fits as a separate model, and the reason."""
 
     fit: PartFit
     why: Words = ""

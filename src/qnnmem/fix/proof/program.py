@@ -90,7 +90,7 @@ class ModelBorder:
 
 
 def cut_batch(value: NDArray[Any], shape: tuple[int, ...]) -> list[NDArray[Any]]:
-    """Return the pieces of a batch; empty if it cannot be cut into pieces of this shape."""
+    """Return the pieces of a batch; empty if the batch cannot be cut into pieces of this shape."""
     fits = value.ndim == len(shape) > 0 and value.shape[1:] == shape[1:] and shape[0] > 0
     if not fits or value.shape[0] % shape[0]:
         return []
@@ -413,7 +413,7 @@ def compare(request: Compare, payload: bytes) -> Compared:
 
 
 def levels(request: CompareLevels, payload: bytes) -> LevelGaps:
-    """Compare both models at every optimisation level above "disabled"."""
+    """Compare the original and the changed model at every optimisation level above "disabled"."""
     enum = import_onnxruntime().GraphOptimizationLevel
     rows = []
     for level in LEVELS:

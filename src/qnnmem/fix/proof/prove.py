@@ -71,7 +71,7 @@ class Prover(ChildProcess):
         return self.ask(Compare([*map(len, parts)], lossy), Compared, b"".join(parts))[0].proof
 
     def levels(self, *parts: bytes) -> tuple[LevelGap, ...]:
-        """Return the differences between both models at every optimisation level."""
+        """Return the differences of original and changed model at every optimisation level."""
         self._run_original(parts)
         return self.ask(CompareLevels([*map(len, parts)]), LevelGaps, b"".join(parts))[0].levels
 
@@ -103,7 +103,7 @@ def prove(
     time_limit_s: float = 600.0,
     lossy: bool = False,
 ) -> Proof:
-    """Compare a model with a changed model, or with the parts it was cut into."""
+    """Compare a model with a changed model, or with the parts into which the model was cut."""
     with Prover(before, samples=samples, seed=seed, time_limit_s=time_limit_s) as prover:
         return prover.compare(*map(_serialized, after), lossy=lossy)
 
@@ -190,7 +190,7 @@ def _holds(output: ValidatedOutput, is_lossy: bool) -> bool:
 
 
 def _prepared(change: Change, folder: Path) -> tuple[Path | None, str]:
-    """Return an LPAI binary of the changed model, or the reason why there is none."""
+    """Return an LPAI binary of the changed model, or the reason why it could not be made."""
     options = change.options
     if not isinstance(options, PoolOptions) or change.parts is not None:
         return None, "a model cut into parts is not a single LPAI program"

@@ -102,7 +102,7 @@ class Bander:
         return sum(self._row_macs[-2, index] * max(self._size(index, -2), 1) for index in positions)
 
     def bands(self, region: TileRegion) -> BandedRegion | str:
-        """Return the region with the steps of every band, or the reason why it cannot be cut."""
+        """Return the region with the steps of every band, or why the region cannot be cut."""
         graph, axis = self.graph, region.axis
         results = {name for index in region.nodes for name in graph.nodes[index].output if name}
         exits = tuple(

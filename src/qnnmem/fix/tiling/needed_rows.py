@@ -120,7 +120,7 @@ Rule = Callable[[NodeFacts, Rows], "BandStep | str"]
 
 
 def rows_of(shape: tuple[int, ...], axis: int) -> int:
-    """Return the size along the cut axis; 1 if there is no such axis."""
+    """Return the size of a shape along the cut axis; 1 if the shape lacks this axis."""
     return shape[axis] if len(shape) >= -axis else 1
 
 

@@ -52,7 +52,7 @@ class TileCover:
 
 @dataclass(frozen=True, slots=True)
 class KeptCover:
-    """Regions that an earlier search found; None if it found none."""
+    """Regions of the cover that an earlier search found; None if the search found no cover."""
 
     regions: tuple[tuple[int, int, int, int], ...] | None
 
@@ -150,7 +150,7 @@ class RegionSearch:
         return None if regions is None else self._covered(regions)
 
     def _again(self, regions: Sequence[TileRegion]) -> TileCover | None:
-        """Return the cover of cached regions; None if they do not fit this model."""
+        """Return the cover of cached regions; None if the regions do not match this model."""
         banded, done = [], 0
         for region in regions:
             inside = done <= region.first < region.end <= self._end
@@ -280,7 +280,7 @@ class RegionSearch:
         return sorted(usable, key=lambda axis: -rows_of(shape, axis))
 
     def _in_bands(self, region: TileRegion) -> tuple[BandedRegion, int] | None:
-        """Return a region in bands and its peak of live bytes; None if it cannot be cut."""
+        """Return a region in bands and its peak of live bytes; None if the region cannot be cut."""
         if region not in self._banded:
             banded = self.bander.bands(region)
             known = None if isinstance(banded, str) else (banded, self.costs.of(banded))

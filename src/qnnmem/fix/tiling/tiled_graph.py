@@ -77,7 +77,7 @@ class TiledGraph:
         return stored
 
     def shape(self, name: str) -> tuple[int, ...] | None:
-        """Return the shape of a tensor, or None if it is unknown."""
+        """Return the shape of a tensor; None if the shape is unknown."""
         kind = self.types.get(name)
         return None if kind is None else kind.shape
 
@@ -98,7 +98,7 @@ class TiledGraph:
         types: Mapping[str, OnnxType],
         constants: tuple[onnx.TensorProto, ...],
     ) -> ShapedModel:
-        """Return the model with other nodes, and with types and constants for them."""
+        """Return the model with new nodes, and with types and constants for the new nodes."""
         from qnnmem.loader.onnx.scope import Flow
         from qnnmem.loader.onnx.tensor import stored_type
 

@@ -150,7 +150,7 @@ class _Writer:
         return self.constants[key].name
 
     def _free(self, preferred: str) -> str:
-        """Return the preferred name, or a similar name if it is already used."""
+        """Return the preferred name, or a similar name if the preferred name is already used."""
         name, number = preferred, 1
         while name in self.taken:
             number += 1
@@ -258,7 +258,7 @@ class TilingRemedy:
         )
 
     def replay(self, case: FixCase, base: Change, step: Step) -> Change:
-        """Apply a recipe step to `base`; raise UsageError if it does not match the model."""
+        """Apply a recipe step to `base`; raise UsageError if the step does not match the model."""
         graph = TiledGraph.of(base.model)
         options = replace(base.pool_options, inplace=recipe_flag(step["inplace"]))
         change = self._change(base, graph, _banded(graph, step), options)
@@ -288,7 +288,7 @@ def _cover(search: RegionSearch, limit: int | None, *, is_last: bool) -> TileCov
 def _differing(
     bench: FixBench, base: Change, search: RegionSearch, cover: TileCover
 ) -> set[TileRegion]:
-    """Return the regions that change results when used alone; all regions if none of them does."""
+    """Return the regions that alone change results; all regions if no single region does."""
     differing = set()
     for banded in cover.regions:
         try:
@@ -328,7 +328,7 @@ def _as_json(graph: TiledGraph, region: TileRegion) -> dict[str, Any]:
 
 
 def _banded(graph: TiledGraph, step: Step) -> Sequence[BandedRegion]:
-    """Return the regions of a recipe; raise UsageError if they do not match the model."""
+    """Return the regions of a recipe; raise UsageError if the regions do not match the model."""
     check_node_count(step, len(graph.nodes))
     bander = Bander(graph)
     regions, done = [], 0

@@ -144,7 +144,7 @@ class Table:
         return number
 
     def record(self, layout: struct.Struct, slot: int, name: str) -> tuple[Any, ...] | None:
-        """Return a struct of fixed size that is stored inside the table; None if it is absent."""
+        """Return a struct of fixed size that is stored inside the table; None without the field."""
         position = self.field(slot, layout.size, name)
         return None if position is None else self.flat.unpack(layout, position, self._at(name))
 
@@ -178,7 +178,7 @@ class Table:
         return self.flat.octets(start, count)
 
     def extent(self, slot: int, name: str) -> tuple[int, int] | None:
-        """Return offset and length of a vector of bytes; None if it is absent."""
+        """Return offset and length of a vector of bytes; None if the field is absent."""
         position = self.field(slot, 4, name)
         return None if position is None else self.flat.extent(position, 1, self._at(name))
 
@@ -193,7 +193,7 @@ class Table:
         return self.flat.unpack(struct.Struct(f"<{count}{kind}"), start, self._at(name))
 
     def field(self, slot: int, width: int, name: str) -> int | None:
-        """Return the position of a field of `width` bytes; None if it is absent."""
+        """Return the position of a field of `width` bytes; None if the field is absent."""
         entry = 4 + 2 * slot
         if entry + 2 > self.vtable_size:
             return None
