@@ -129,7 +129,7 @@ def _after_place(place: str, what: str) -> str:
 
 
 class QnnMemError(Exception):
-    """Base of all errors that this package raises on purpose; the text is one plain sentence."""
+    """Base of all errors that this package raises on purpose; the text is one sentence."""
 
     exit_code = 2
 
@@ -247,7 +247,7 @@ class OutOfTime(LoadError):
 
 
 class WrongSize(LoadError):
-    """An input file and its tensor differ in size; the message is the one of qnn-net-run."""
+    """An input file and its tensor differ in size; the message is that of qnn-net-run."""
 
     exit_code = 1
 
@@ -269,7 +269,7 @@ class ProgramError(QnnMemError):
 
 
 class QnnError(QnnMemError):
-    """A call failed with an error code that QNN returns; the finding holds the reason."""
+    """A call failed with a QNN error code; the finding holds the reason."""
 
     exit_code = 1
 
@@ -344,7 +344,7 @@ class NotHtp(Fault):
 
 
 class Refused(Fault):
-    """The QNN library, or ONNX Runtime around it, answered with an error."""
+    """The QNN library, or ONNX Runtime around this library, answered with an error."""
 
     def __init__(self, stage: str, sentence: str, code: int | None = None) -> None:
         self.stage, self.code = stage, code

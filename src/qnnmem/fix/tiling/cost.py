@@ -45,7 +45,7 @@ class Liveness:
         self._steps = 0
 
     def number(self, key: Hashable, size: int) -> int:
-        """Return the number of a buffer; add a new buffer with this size."""
+        """Return the number of a buffer; if the key is new, add a buffer of this size."""
         number = self._numbers.setdefault(key, len(self._sizes))
         if number == len(self._sizes):
             self._sizes.append(size)
