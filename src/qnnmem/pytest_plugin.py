@@ -78,7 +78,7 @@ def _task(item: pytest.Item, mark: pytest.Mark) -> BudgetTask:
 
 
 def _made(root: Path, model: str | Path, settings: Mapping[str, Any]) -> BudgetTask:
-    """Return the budget task for a model; a relative path starts at the root of the tests."""
+    """Return a model's path and settings for the budget check; `root` completes a relative path."""
     from qnnmem.errors import UsageError
     from qnnmem.gate.budget_check import BudgetTask
     from qnnmem.gate.config import entry_of

@@ -90,7 +90,7 @@ class FootprintOptions(HtpModelOptions, frozen=True, kw_only=True):
 
 
 class ValidateOptions(CompilerOptions, frozen=True, kw_only=True):
-    """Reference and tolerance for comparing the tensors of a model."""
+    """Reference outputs for a model's tensors, and the tolerance of the comparison."""
 
     against: Annotated[
         str,
@@ -163,7 +163,7 @@ class QmemOptions(HtpOptions, frozen=True, kw_only=True):
 
 
 class SweepOptions(CompilerOptions, frozen=True, kw_only=True):
-    """Settings to vary, the search, and where models are compiled."""
+    """Settings to vary, a condition to search for, and the machines that compile the models."""
 
     time_limit: Annotated[
         float,
@@ -223,7 +223,7 @@ class SweepOptions(CompilerOptions, frozen=True, kw_only=True):
 
 
 class PlaceOptions(Options, frozen=True, kw_only=True):
-    """SoC and size of a process domain for placing contexts, and verification by the library."""
+    """SoC, size of a process domain, and whether the real library verifies the placed contexts."""
 
     soc: Annotated[
         str | None,

@@ -26,7 +26,7 @@ Choice = str | int
 
 
 class Opt(Struct, frozen=True):
-    """Definition of an option without its value; goes into `Annotated` with the field's type.
+    """Definition of an option without its value, for the `Annotated` type of an options field.
 
     By default, an option belongs to the command line, to budget files and to the workbench.
     `is_local` and `is_file` restrict it to the command line.
@@ -77,7 +77,7 @@ class Opt(Struct, frozen=True):
         return f"{whose}: {self.help if is_name else self.help[:1].lower() + self.help[1:]}"
 
     def but(self, text: str = "", **changes: Any) -> Opt:
-        """Return a copy of the option with another help text or other fields, for another group."""
+        """Return a copy of the option for another options type; `changes` are its new fields."""
         return replace(self, **{"help": text or self.help, **changes})
 
 

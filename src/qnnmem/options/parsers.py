@@ -40,7 +40,10 @@ def pair(text: str, form: str = "name=value", example: str = "") -> tuple[str, s
 
 
 def _meant(text: str, example: str) -> str:
-    """Return a hint: the corrected option if the intent is clear, else an example; may be empty."""
+    """Return a hint for a malformed option: the option corrected, else `example`.
+
+    The hint is empty if there is no example.
+    """
     if not example:
         return ""
     option, _, _rest = example.partition(" ")
@@ -113,7 +116,7 @@ def counts(text: str) -> tuple[int, ...]:
 
 
 def part_bits(text: str) -> tuple[tuple[str, int], ...]:
-    """Parse the bit widths of parts such as `head=4` or `head=4,kv=16`."""
+    """Parse bit widths for parts of a language model, such as `head=4` or `head=4,kv=16`."""
     return tuple(_part(word) for word in text.split(","))
 
 

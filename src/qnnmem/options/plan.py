@@ -56,7 +56,7 @@ class ShapeOptions(Options, frozen=True, kw_only=True):
 
     @property
     def sizes(self) -> dict[str, Any]:
-        """Return the sizes as keyword arguments for `load` and for compiling."""
+        """Return dimensions, shapes and input values as keyword arguments, as `load` takes them."""
         return {
             "dims": dict(self.dims),
             "shapes": dict(self.shapes),

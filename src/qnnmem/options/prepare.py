@@ -167,5 +167,5 @@ class PreparationOptions(BackendOptions, frozen=True, kw_only=True):
 
     @property
     def for_onnx_runtime(self) -> bool:
-        """Return True if an EPContext model is written: only that model can hold CPU nodes."""
+        """Return True if the output is an EPContext model; other outputs cannot hold CPU nodes."""
         return self.epcontext or self.partition or self.to == "epcontext"

@@ -10,7 +10,7 @@ from qnnmem.units import Bytes
 
 
 class CheckClientOptions(Options, frozen=True, kw_only=True):
-    """Platform that a client runs on, and the known findings to leave out."""
+    """Platform that a client runs on, and the known findings to leave out of the result."""
 
     mode: Annotated[
         str | None,

@@ -28,7 +28,7 @@ class Effort:
 
     @staticmethod
     def of_seconds(seconds: float) -> Effort:
-        """Return the effort for a time limit: the work of a nominal machine, and a deadline."""
+        """Return the effort for a time limit: a deadline, and a nominal machine's work by then."""
         if not seconds >= 0:  # nan fails every comparison
             raise UsageError(f"a time limit must be a number of seconds, not {seconds}")
         seconds = min(seconds, A_YEAR)
@@ -44,7 +44,7 @@ class Effort:
 
     @contextmanager
     def part(self, work: int) -> Iterator[Effort]:
-        """Provide an effort of at most `work` for the block, then subtract what the block spent."""
+        """Give a `with` block an effort of at most `work`; then subtract what the block spent."""
         part = Effort(max(min(work, self.left), 0), self.deadline)
         given = part.left
         yield part
@@ -53,7 +53,10 @@ class Effort:
         self.deadline = max(self.deadline, part.deadline)
 
     def begin(self, work: int) -> bool:
-        """Subtract uninterruptible work; return False and stop if there is no time for it."""
+        """Subtract work that cannot be interrupted; return True.
+
+        If the remaining time or work is too small, end the effort instead and return False.
+        """
         if self.at_once < work:
             self.cut_by_clock |= self.left >= work
             self.left = 0

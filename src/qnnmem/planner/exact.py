@@ -113,7 +113,7 @@ def fit(
 
 
 def dive_work(core: Instance) -> int:
-    """Return a high estimate of the work for one path from the search root to a full plan."""
+    """Return an upper estimate of the work for one path from the search root to a full plan."""
     width = sum(hi - lo for lo, hi in zip(core.lo, core.hi, strict=True))
     return SHORTEST_DIVE + len(core) * (256 + 8 * len(core) + 3 * core.sections + width // 4)
 
@@ -121,7 +121,7 @@ def dive_work(core: Instance) -> int:
 def _search(
     core: Instance, capacity: int, effort: Effort, seed: int
 ) -> tuple[Answer, Offsets | None]:
-    """Return the answer of an exact search, restarted until the effort is spent."""
+    """Return the answer of an exact search, restarted until it decides or the effort is spent."""
     loops = packing(core)
     limit = [core.highest_offset(i, capacity) for i in range(len(core))]
     prepared = loops.core(limit, _twins(core, limit))
@@ -170,7 +170,7 @@ def _restarts(core: Instance, seed: int) -> Iterator[tuple[int, Strategy]]:
 
 
 def _disturbed_ranks(order: list[int], noise: float, shuffle: random.Random) -> list[int]:
-    """Return the rank of each buffer after moving it by up to `noise` of the order's length."""
+    """Return each buffer's rank after random moves by up to `noise` times the order's length."""
     places = [(k + shuffle.random() * noise * len(order), i) for k, i in enumerate(order)]
     rank = [0] * len(order)
     for k, (_, i) in enumerate(sorted(places)):
@@ -191,8 +191,8 @@ def _grow_core(
 ) -> tuple[Answer, Offsets | None]:
     """Return the answer of a search that starts with the buffers where memory is nearly full.
 
-    The other buffers are placed greedily afterwards. Buffers that do not fit are added to the
-    search.
+    The other buffers are placed greedily afterwards. Those that do not fit are added to the
+    buffers of the search, which starts again.
     """
     full = highest_load(core)
     hot = {i for i, load in enumerate(full) if load * core.unit > 0.9 * capacity}

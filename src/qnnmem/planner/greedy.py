@@ -90,7 +90,7 @@ def place(
     best_fit: bool,
     around: Offsets | None = None,
 ) -> Offsets:
-    """Return offsets in units, placing buffers in this order around those placed in `around`."""
+    """Return offsets in units, with buffers placed in `order` around those placed in `around`."""
     size, align = instance.size, instance.align
     offsets = [-1] * len(instance) if around is None else around.copy()
     for i in order:
@@ -157,7 +157,7 @@ def _find_gap(
 
 
 def _release(free: list[tuple[int, int]], start: int, end: int) -> None:
-    """Free a range and join it with its neighbours."""
+    """Free a range and join it with the free ranges next to it."""
     k = bisect_left(free, (start, end))
     if free[k][0] == end:  # there is always one above, without end
         end = free.pop(k)[1]
@@ -235,7 +235,7 @@ class _FreeRanges:
         self.filled = 0  # bit k: class k may hold a range
 
     def give_back(self, start: int, end: int) -> None:
-        """Free a range and join it with its neighbours."""
+        """Free a range and join it with the free ranges next to it."""
         before = self.start_of.pop(start, None)
         if before is not None:
             del self.end_of[before]
@@ -250,7 +250,7 @@ class _FreeRanges:
             self._add(start, end)
 
     def take(self, size: int, align: int) -> int:
-        """Return the start of `size` free units, taken from below the top if possible."""
+        """Return the start of `size` units, taken from a free range, else above all used units."""
         free = self._find(size, align)
         if free is None:
             start = self.top

@@ -34,7 +34,7 @@ class TimeSections:
 
 
 def cut_sections(lowers: Sequence[int], uppers: Sequence[int]) -> TimeSections:
-    """Return the sections of each buffer, which lives at steps `lowers[i] <= t < uppers[i]`."""
+    """Return each buffer's sections; buffer `i` lives at the steps `lowers[i] <= t < uppers[i]`."""
     births, ends = sorted(set(lowers)), sorted(set(uppers))
     lo_of: dict[int, int] = {}  # by the step of birth
     hi_of: dict[int, int] = {}  # by the step of death
@@ -81,7 +81,10 @@ class Instance:
 
     @cached_property
     def first(self) -> list[int]:
-        """The first buffer born in each section or later; the last entry counts all buffers."""
+        """Index of the first buffer that is born in each section or later.
+
+        The last entry is the number of buffers.
+        """
         born = [0] * (self.sections + 1)
         for lo in self.lo:
             born[lo + 1] += 1
@@ -97,7 +100,7 @@ class Instance:
         return max(range(self.lo[i], self.hi[i]), key=self.load.__getitem__)
 
     def subset(self, chosen: list[int]) -> Instance:
-        """Return an instance of some buffers; its `source` holds indexes into this instance."""
+        """Return an instance of the chosen buffers; `source` holds their indexes in `self`."""
         cut = cut_sections([self.lo[i] for i in chosen], [self.hi[i] for i in chosen])
         order = sorted(range(len(chosen)), key=lambda k: (cut.lo[k], cut.hi[k], chosen[k]))
         kept = [chosen[k] for k in order]
@@ -202,7 +205,10 @@ def _rounded_load(instance: Instance, members: list[int], step: int) -> int:
 
 
 def _highest(change: list[int], padded: list[tuple[int, int, int]]) -> int:
-    """Return the largest load, less the largest padding among the live buffers."""
+    """Return the largest load of all sections, after a deduction for padding.
+
+    The largest padding among a section's live buffers is subtracted from the section's load.
+    """
     best, begun = 0, 0
     saved: list[tuple[int, int]] = []  # (minus padding, last section + 1) of live buffers
     for section, total in enumerate(accumulate(change)):
@@ -216,7 +222,7 @@ def _highest(change: list[int], padded: list[tuple[int, int, int]]) -> int:
 
 
 def next_peak(instance: Instance, capacity: int) -> int:
-    """Return the lowest peak above `capacity` bytes that any plan could have."""
+    """Return the lowest number of bytes above `capacity` that can be the peak of a plan."""
     # A peak is the aligned offset of a buffer plus its true size. Buffers with the same true size
     # and alignment reach the same peaks.
     ends = {(instance.true_size(i), align) for i, align in enumerate(instance.align)}

@@ -133,7 +133,10 @@ def tcm_tensors(plan: MemoryPlan) -> tuple[TcmTensor, ...]:
 def _lay_out(
     model: Model, options: PoolOptions, effort: Effort, seed: int
 ) -> tuple[Layout, tuple[Buffer, ...], Reordered | None]:
-    """Return the layout of the other pools, the scratch buffers, and what reordering saves."""
+    """Return the layout of a model's pools, the scratch buffers, and what reordering saves.
+
+    The layout fills all pools except scratch. Without reordering, the last value is None.
+    """
     if model.format == "csv":
         if options != PoolOptions(align=options.align):
             raise UsageError(_MODELS_ONLY)
@@ -155,7 +158,7 @@ def _judge_capacity(answer: Plan | Infeasible, capacity: Bytes) -> BudgetVerdict
 
 
 def _listed(model: Model, align: Align | None) -> tuple[Buffer, ...]:
-    """Return the buffers of a list, aligned to each buffer's alignment and to `align`."""
+    """Return the buffers of a buffer list, each aligned to its own alignment and to `align`."""
     if align is None:
         return model.buffers
     return tuple(
@@ -263,7 +266,7 @@ def _largest(plan: MemoryPlan, pool: Pool) -> tuple[str, ...]:
 
 
 def alike(plan: MemoryPlan, verdict: BudgetVerdict) -> int:
-    """Return how many other scratch buffers are large enough to be blockers too."""
+    """Return how many scratch buffers are large enough to be blockers but are not listed."""
     if verdict.fits is not False or verdict.pool is not Pool.SCRATCH or not verdict.blockers:
         return 0
     sizes = pool_sizes(plan, verdict.pool)
@@ -274,7 +277,7 @@ def alike(plan: MemoryPlan, verdict: BudgetVerdict) -> int:
 
 
 def pool_sizes(plan: MemoryPlan, pool: Pool) -> dict[str, int]:
-    """Return the bytes of each buffer in a pool; constants of bodies are left out."""
+    """Return the bytes of each buffer in a pool; constants in control-flow bodies are left out."""
     if pool is Pool.CONSTANTS:
         tensors, bits = plan.model.tensors, plan.options.bits
         return {name: stored_bytes(tensors[name], bits) for name in plan.model.constants}
@@ -396,7 +399,7 @@ class Layout:
 
 
 def _body_bytes(body: Model, op: Op, outer: Layout, effort: Effort, seed: int) -> int:
-    """Return the scratch size of a body; captured tensors belong to the outer model."""
+    """Return the scratch size of a control-flow body, without tensors captured from outside."""
     layout = Layout(body, PoolOptions(bits=outer.options.bits), outer.align)
     buffers = layout.sort_into_pools(effort, seed)
     if op.repeats:
@@ -415,7 +418,7 @@ def _body_bytes(body: Model, op: Op, outer: Layout, effort: Effort, seed: int) -
 
 
 def _states(model: Model, bits: int | None) -> dict[str, Bytes]:
-    """Return the bytes of each state variable of a model and its bodies."""
+    """Return the bytes of each state variable of a model and of its control-flow bodies."""
     sizes = {name: stored_bytes(model.tensors[name], bits) for name in model.states}
     for op in model.ops:
         for body in op.bodies:
@@ -424,7 +427,7 @@ def _states(model: Model, bits: int | None) -> dict[str, Bytes]:
 
 
 def constant_bytes(model: Model, bits: int | None) -> Bytes:
-    """Return the bytes of all constants, including those of bodies."""
+    """Return the bytes of all constants of a model and of its control-flow bodies."""
     own = sum(stored_bytes(model.tensors[name], bits) for name in model.constants)
     return Bytes(own + sum(constant_bytes(b, bits) for op in model.ops for b in op.bodies))
 

@@ -177,7 +177,7 @@ class _Part:
                 return
 
     def _adopt(self, order: list[int] | None) -> bool:
-        """Store an order if it is better; return whether it was."""
+        """Store an order and return True if its peak is lower than that of the stored order."""
         peak = self.peak if order is None else self.segment.peak(order)
         if order is None or peak >= self.peak:
             return False
@@ -186,7 +186,7 @@ class _Part:
 
 
 def _improve(parts: list[_Part], work: Work) -> int:
-    """Lower the peak of the fullest segment repeatedly; return a proven bound for the whole."""
+    """Lower the peak of the fullest segment repeatedly; return a lower bound for all segments."""
     bound = max(part.bound for part in parts)
     while work.left > 0:
         fullest = max(parts, key=lambda part: part.peak)
@@ -437,7 +437,7 @@ class Search:
         return self._settle(state)
 
     def _fitting(self, state: _State) -> list[int]:
-        """Return the nodes to branch over; record the fewest bytes that any other node needs."""
+        """Return the ready nodes within the limit; record the fewest bytes other nodes need."""
         room = self.limit - state.live
         fitting = [node for node, (rise, _) in state.rising.items() if rise <= room]
         blocked = [rise for rise, _ in state.falling.values()]

@@ -130,7 +130,10 @@ def _before(model: Model) -> tuple[frozenset[int], ...]:
 
 
 def _uses(model: Model) -> dict[str, list[tuple[int, bool]]]:
-    """Return the nodes that use each written or state tensor, and whether they write it."""
+    """Return, by the name of a state tensor or op output, the nodes that use the tensor.
+
+    Each node has a flag: True if the node writes the tensor, False if the node reads it.
+    """
     written = dict.fromkeys((*model.states, *(name for op in model.ops for name in op.outputs)))
     uses: dict[str, list[tuple[int, bool]]] = {name: [] for name in written}
     for node, op in enumerate(model.ops, start=1):
@@ -148,7 +151,7 @@ MOST_LOOKS = 1_000_000
 
 
 def fuse(graph: OrderGraph) -> OrderGraph:
-    """Return the graph with nodes fused; its best order has the same peak."""
+    """Return the graph with nodes fused; this does not change the lowest peak of all orders."""
     work = _Fusion(graph)
     waiting = list(range(len(graph) - 2, 0, -1))
     looks = MOST_LOOKS
@@ -178,7 +181,7 @@ class _Fusion:
         self.source, self.sink = graph.groups[0], graph.groups[-1]
 
     def absorb(self, node: int) -> int | None:
-        """Fuse `node` into its partner and return the partner; None if there is none."""
+        """Fuse `node` into a neighbour and return the neighbour; None if no fusing is possible."""
         if self.gone[node] or node in (0, len(self.gone) - 1):
             return None
         directions = ((self.after, self.sink, True), (self.before, self.source, False))
@@ -243,7 +246,7 @@ class Segment:
 
     @cached_property
     def size(self) -> dict[int, int]:
-        """Bytes of the groups that change in this segment, by the mask of nodes that use them."""
+        """Bytes of each group in this segment, keyed by the mask of nodes that use the group."""
         return {mask: size for touched in self.groups for mask, size in touched}
 
     def live_at(self, done: int) -> int:
@@ -289,7 +292,7 @@ class Segment:
         return lowest
 
     def _reach(self) -> tuple[list[int], list[int]]:
-        """Return the masks of ancestors and of descendants of each node; both contain the node."""
+        """Return two masks for each node: its ancestors and its descendants, each with the node."""
         count = len(self)
         early, late = [0] * count, [0] * count
         for node in range(count):

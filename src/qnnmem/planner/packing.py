@@ -34,11 +34,11 @@ class PackingCore(Protocol):
     """Exact search for one instance and capacity; each search learns from earlier conflicts."""
 
     def search(self, strategy: Strategy, work_limit: int) -> tuple[int, int, list[int]]:
-        """Return the status of a search, its work, and the offsets if it is SOLVED."""
+        """Return a search's status and work, and offsets that are valid if the status is SOLVED."""
         ...
 
     def forget(self, share: float) -> None:
-        """Reduce the weights of past conflicts to this share of their values."""
+        """Multiply the weights that past conflicts added to the sections by `share`."""
         ...
 
 

@@ -125,13 +125,13 @@ class _PlainCore:
                 self.cap[s] = max(self.cap[s], highest + size)
 
     def search(self, strategy: Strategy, work_limit: int) -> tuple[int, int, list[int]]:
-        """Return the status of a search, its work, and the offsets if it is SOLVED."""
+        """Return a search's status and work, and offsets that are valid if the status is SOLVED."""
         search = _Search(self, strategy)
         status = search.run(work_limit)
         return status, search.work, search.least
 
     def forget(self, share: float) -> None:
-        """Reduce the weight of past conflicts."""
+        """Multiply the weights that past conflicts added to the sections by `share`."""
         self.weight = [1.0 + (weight - 1.0) * share for weight in self.weight]
 
 
@@ -203,7 +203,7 @@ class _Search:
             parent = last
 
     def _split(self, a: int, b: int) -> list[tuple[int, int]]:
-        """Return the components of unplaced buffers in sections a..b, fewest conflicts first."""
+        """Return the section range of each component in sections a..b, fewest conflicts first."""
         weight = self.core.weight
         components: list[tuple[int, int]] = []
         start, end = -1, -1
@@ -220,7 +220,7 @@ class _Search:
         return sorted(components, key=lambda ends: max(weight[ends[0] : ends[1]]))
 
     def _open(self, component: _Component) -> int:
-        """Return a new choice point for a component, or its parent point if packing it fails."""
+        """Return a new choice point for a component; at a dead end, the component's parent."""
         a, b, parent = component
         unplaced = [u for u in range(self.core.first[a], self.core.first[b]) if not self.placed[u]]
         state = tuple((u, self.least[u]) for u in unplaced)
@@ -345,8 +345,9 @@ class _Search:
         return True
 
     def _choices(self, order: list[int], pit: _Pit) -> list[int]:
-        """Return buffers that can be placed on the floor, the best first and each class once.
+        """Return buffers that can be placed on the floor, the best first.
 
+        Of interchangeable buffers, only one is returned.
         Buffers that reach an end of the run are preferred, as they leave no narrow gap there.
         """
         kinds: set[int] = set()
@@ -362,10 +363,10 @@ class _Search:
         return self.lo[u] <= section < self.hi[u]
 
     def _take_next(self, last: int) -> int:
-        """Apply the next possible choice, starting at choice point `last`; return its point, or -1.
+        """Apply the next possible choice and return the choice point at which it was made.
 
-        A point without choices is abandoned in favour of the point whose choice created its
-        component.
+        Return -1 if no choice is left. Start at choice point `last`. If a point has no choice
+        left, continue at the point whose choice created its component.
         """
         while last >= 0:
             frame = self.frames[last]
@@ -399,7 +400,7 @@ class _Search:
                 self.total[s] += self.size[u]
 
     def _sit(self, u: int) -> bool:
-        """Place a buffer at its lowest offset and lift others; return False if a lift fails."""
+        """Place a buffer at its lowest offset; return False if a neighbour above it cannot fit."""
         near, weight = self.core.near[u], self.core.weight
         self.work += len(near) + 1
         self.placed[u] = True
@@ -427,7 +428,7 @@ class _Search:
         return True
 
     def _leave_empty(self, frame: _Frame) -> bool:
-        """Lift a section off its empty floor to the next height; return False if this fails."""
+        """Lift all buffers off a section's floor to the next height; return False if one cannot."""
         a, b, _ = frame.component
         begin, end = self.core.first[a], self.core.first[b]
         height = self._next_rest(frame.section, frame.floor, begin, end)

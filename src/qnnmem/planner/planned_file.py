@@ -246,7 +246,7 @@ def _buffers(plan: MemoryPlan) -> Iterator[PlanBuffer]:
 
 
 def _reads(plan: MemoryPlan) -> dict[str, list[int]]:
-    """Return the steps that read each buffer, by its name; creating a view is not a read."""
+    """Return, by buffer name, the steps that read the buffer; creating a view is not a read."""
     buffer_of = {name: b.name for b in plan.buffers for name in (b.name, *b.aliases)}
     steps: dict[str, list[int]] = {}
     for step, op in enumerate(plan.model.ops):
@@ -377,7 +377,10 @@ def find_remedies(
 
 
 def _changes(model: Model, options: PoolOptions, pools: set[str]) -> Iterator[_Change]:
-    """Yield the options that were not chosen; those that change no results come first."""
+    """Yield options that the user has not chosen and that can shrink one of the pools.
+
+    Options that change no results come first.
+    """
     if not model.ops or not pools:
         return
     if Pool.SCRATCH.value in pools:
@@ -392,9 +395,10 @@ def _changes(model: Model, options: PoolOptions, pools: set[str]) -> Iterator[_C
 
 
 def _rank(remedy: Remedy) -> tuple[bool, bool, int, int]:
-    """Return the sort key: sufficient remedies with the fewest changes first.
+    """Return a sort key: sufficient remedies come first, then the other remedies by savings.
 
-    Quantizing changes results, so it comes last. Insufficient remedies are sorted by savings.
+    Among sufficient remedies, those that quantize come last, because quantizing changes results.
+    Otherwise, fewer changes come before more changes.
     """
     quantizes = any(setting.name == "bits" for setting in remedy.settings)
     if remedy.fits:

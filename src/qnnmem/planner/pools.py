@@ -87,7 +87,7 @@ def _input_views(model: Model) -> set[str]:
 
 
 def _form(model: Model, name: str) -> tuple[str, DType, tuple[int, ...]]:
-    """Return what the old and the new value of a state have in common."""
+    """Return name stem, type and shape, which are equal for a state's old and new value."""
     tensor = model.tensors[name]
     return _stem(name), tensor.dtype, tensor.shape
 
@@ -261,7 +261,7 @@ class BudgetVerdict:
 
     @property
     def fits(self) -> bool | None:
-        """True if the pool stays within its budget; None if the search ran out of time."""
+        """True if the pool fits its budget, False if it provably cannot; None if undecided."""
         if self.need <= self.have:
             return True
         return False if self.at_least > self.have else None
@@ -332,7 +332,7 @@ class MemoryPlan:
 
     @property
     def proof(self) -> ProofScope:
-        """The conditions under which scratch is proven to be minimal."""
+        """The op orders for which scratch is proven to be minimal, or why there is no proof."""
         if self.is_estimate:
             return ProofScope.ESTIMATE
         if any(op.bodies for op in self.model.ops):
@@ -375,6 +375,6 @@ class MemoryPlan:
 
     @property
     def fits(self) -> bool:
-        """True if every budget is known to hold."""
+        """True if every budget is known to hold, and the TCM pool, if judged, is large enough."""
         within_tcm = self.tcm is None or self.tcm.fits
         return within_tcm and all(budget.fits for budget in self.budgets)

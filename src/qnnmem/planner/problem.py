@@ -86,7 +86,7 @@ class Plan:
 
     @property
     def optimal(self) -> bool:
-        """True if the peak equals the proven bound, the minimum for these lifetimes."""
+        """True if the peak equals the lower bound: no plan for these lifetimes is smaller."""
         return self.peak == self.lower_bound
 
     @property

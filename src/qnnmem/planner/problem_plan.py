@@ -91,7 +91,7 @@ class _Search:
 
     @property
     def done(self) -> bool:
-        """True if the search can stop: the peak meets the target, or a bound above the target."""
+        """True if the search can stop: the peak meets the target or equals the lower bound."""
         return self.peak <= max(self.target, self.bound)
 
     def run(self) -> None:
@@ -197,7 +197,7 @@ class _Search:
         return placer
 
     def _try(self, capacity: int, share: float) -> bool | None:
-        """Return whether a plan fits `capacity`; None if the share of the effort is not enough."""
+        """Return whether a plan fits `capacity`; None if undecided after `share` of the effort."""
         from qnnmem.planner.exact import Answer, dive_work, fit
 
         if len(self.instance) > LARGE and not self.effort.begin(WORK_PER_TRY * len(self.instance)):
@@ -217,7 +217,7 @@ class _Search:
         return None
 
     def _minimise(self) -> None:
-        """Try the bound, then halve the distance to it, then descend in smaller steps."""
+        """Lower the peak: try the bound, then bisect up to the peak, then take smaller steps."""
         from qnnmem.planner.exact import dive_work
 
         # A search that succeeds usually does so within a few dives (paths from root to leaf), and
@@ -326,7 +326,7 @@ def _overfull(instance: Instance, capacity: int, effort: Effort) -> list[int]:
 
 
 def _suspects(instance: Instance) -> list[int]:
-    """Return the sections to examine: the fullest, and those with the largest buffers."""
+    """Return sections to search for blockers: the fullest, and those with the largest buffers."""
     by_load = sorted(range(instance.sections), key=lambda s: -instance.load[s])[:MOST_SECTIONS]
     largest = sorted(range(len(instance)), key=lambda i: -instance.true_size(i))[:MOST_SECTIONS]
     return list(dict.fromkeys([*by_load, *map(instance.fullest_section, largest)]))
@@ -343,7 +343,7 @@ def _fewest(instance: Instance, alive: list[int], capacity: int) -> int:
 
 
 def _exceed(instance: Instance, chosen: list[int], capacity: int) -> bool:
-    """Return whether the bound of these buffers alone is above the capacity."""
+    """Return True if the lower bound on the peak of these buffers alone exceeds the capacity."""
     return load_bound(instance.subset(chosen)) > capacity
 
 
@@ -361,7 +361,7 @@ def _without_bystanders(
 
 
 def _shrink(instance: Instance, chosen: list[int], capacity: int, effort: Effort) -> list[int]:
-    """Return a smaller set of buffers that provably cannot fit, by dropping ever smaller groups."""
+    """Return buffers that still cannot fit, after dropping others in smaller and smaller groups."""
     from qnnmem.planner.exact import Answer, fit
 
     def cannot_fit(chosen: list[int]) -> bool:

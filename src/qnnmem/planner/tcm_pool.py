@@ -38,7 +38,7 @@ class TcmTensor:
 
     @property
     def label(self) -> str:
-        """Kind and quoted name, for messages."""
+        """Kind and quoted name of the tensor, for messages."""
         return f"{self.kind} {quote(self.name)}"
 
 
@@ -104,12 +104,12 @@ class TcmVerdict:
 
     @property
     def fits(self) -> bool:
-        """True if both the bytes and the number of allocations are within the pool."""
+        """True if the bytes and the number of the allocations are within the pool's limits."""
         return not self.missing and not self.is_crowded
 
     @property
     def missing(self) -> int:
-        """Bytes over the limit."""
+        """Bytes that the allocations need beyond the pool's size; 0 if they fit."""
         return max(0, self.need - self.limit.value)
 
     @property

@@ -131,7 +131,7 @@ def share_pools(
 
 
 def names_of(planned: Sequence[PlannedFile]) -> list[str]:
-    """Return a name for each model: its file's stem, with the graph if the file has several."""
+    """Return a name for each model: the file's stem, and the graph's name if it is known."""
     return checked_names(
         [f"{PurePath(p.input).stem}{f'/{p.graph}' if p.graph else ''}" for p in planned]
     )
@@ -186,7 +186,7 @@ def heaviest(weights: Sequence[int], together: Sets) -> tuple[int, ...]:
 
 
 def place(sizes: Sequence[int], together: Sets) -> list[int]:
-    """Return the offset of each model's scratch; models that can run together do not overlap."""
+    """Return the offset of each model's scratch; models that can run together share no byte."""
     bound = sum(sizes[i] for i in heaviest(sizes, together))
     heavy = sorted(range(len(sizes)), key=lambda i: (-sizes[i], i))
     best, least = [0] * len(sizes), math.inf
@@ -211,7 +211,10 @@ def place(sizes: Sequence[int], together: Sets) -> list[int]:
 
 
 def judge_together(planned: Sequence[PlannedFile]) -> TcmVerdict | None:
-    """Return the TCM verdict for all constants in one binary and all IO; None for buffer lists."""
+    """Return the TCM verdict for all models, as if one binary held the constants of all.
+
+    Return None if one of the files is a buffer list.
+    """
     plans = [file.plan for file in planned]
     if any(plan.model.format == "csv" for plan in plans):
         return None

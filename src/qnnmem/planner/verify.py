@@ -58,7 +58,10 @@ class _LiveRanges:
         self.held: dict[int, tuple[int, int]] = {-1: (0, -1)}  # end and index by start
 
     def add(self, start: int, end: int, index: int) -> int | None:
-        """Add a range and return None, or return the index of a neighbour that it overlaps."""
+        """Add a range and return None, unless a neighbour overlaps the range.
+
+        In that case, only return the neighbour's index.
+        """
         k = bisect_right(self.firsts, start) - 1
         run = self.runs[k]
         position = bisect_right(run, start)

@@ -77,7 +77,7 @@ def _no_program(command: str) -> UsageError:
 
 
 def check_program(command: str) -> str:
-    """Return the path of a program; raise UsageError if preloading into it is impossible."""
+    """Return the path of a program; raise UsageError if the program cannot load a shared object."""
     path = shutil.which(command)
     if path is None:
         raise _no_program(command)

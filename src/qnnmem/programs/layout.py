@@ -52,7 +52,7 @@ def pointers(memory: ProcessMemory, address: int) -> list[int]:
 
 
 def option(memory: ProcessMemory, address: int) -> tuple[int, int]:
-    """Return the option and the value of a config or property, standard or custom."""
+    """Return the option number and the value in a config struct or property struct."""
     number, value = memory.unpack("<IxxxxQ", address)
     return int(number), int(value)
 

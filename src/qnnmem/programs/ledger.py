@@ -135,7 +135,7 @@ class Ledger:
         """Return the calls and parts of the program that were not checked.
 
         First wait briefly for processes that outlive the program. `foreign_calls` describes the
-        calls that are missed if the program loads QNN from elsewhere.
+        calls that are missed if the program loads QNN libraries that are not observed.
         """
         running = self._running()
         data = os.pread(self._file, LEDGER_BYTES, 0).ljust(LEDGER_BYTES, b"\0")
@@ -179,7 +179,7 @@ class Ledger:
             time.sleep(_LOOK_S)
 
     def _is_in_place(self) -> bool:
-        """Return True if a process that starts now would open this same ledger file."""
+        """Return True if the ledger's path still leads to this file, not to a replacement."""
         try:
             return os.path.samestat(os.fstat(self._file), self._path.lstat())
         except OSError:

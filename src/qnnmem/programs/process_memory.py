@@ -208,7 +208,7 @@ class ProcessMemory:
         return [mapping for line in lines if (mapping := _mapping(line)) is not None]
 
     def extent(self, address: int, size: int) -> tuple[int, bool]:
-        """Return how many bytes are readable, at most `size`, and whether all are writable."""
+        """Return the number of readable bytes, at most `size`, and whether all are writable."""
         maps = self.mappings()
         at = bisect_right(maps, address, key=lambda mapping: mapping.start) - 1
         end, writable = address, True
@@ -222,7 +222,10 @@ class ProcessMemory:
         return min(size, end - address), writable and end > address
 
     def static_room(self, address: int) -> int | None:
-        """Return the number of bytes from an address to the end of its static object, or None."""
+        """Return the number of bytes from an address to the end of the static object there.
+
+        Return None if no known static object contains the address.
+        """
         maps = self.mappings()
         at = bisect_right(maps, address, key=lambda mapping: mapping.start) - 1
         while at > 0 and not maps[at].path and maps[at - 1].end == maps[at].start:
@@ -307,16 +310,19 @@ class ProcessMemory:
         return bool(ended[-1])
 
     def block_before(self, address: int) -> Block | None:
-        """Return the block on its own pages that ends on the page before an address, or None."""
+        """Return the heap block that ends on the page before an address; None if there is none.
+
+        Only blocks that share no page with other memory are considered.
+        """
         page = address // PAGE * PAGE
         block = self._nearest(_BLOCKS_AT, _BLOCKS, page - 1, PAGE)
         return block if block is not None and block.is_isolated else None
 
     def freed_block_at(self, address: int) -> Block | None:
-        """Return the recently freed heap block that contained an address, or None.
+        """Return the recently freed heap block that contained an address; None if none is known.
 
-        The result is None if the table of live blocks might be incomplete. It is also None for a
-        large block without separate pages, because its addresses might already be mapped again.
+        The result is also None if the table of live blocks might be incomplete, or for a large
+        block without separate pages, because its addresses might already be mapped again.
         """
         if not self._shared or self.pointer(self._shared + _RING_AT - 16):
             return None
@@ -328,10 +334,10 @@ class ProcessMemory:
     def _nearest(
         self, at: int, count: int, address: int, slack: int = 0, oldest: int | None = None
     ) -> Block | None:
-        """Return the newest recorded block that contains an address, or None.
+        """Return the newest recorded block that contains an address; None if no block does.
 
-        `oldest` is the row of the oldest block. If it is None, return the block with the highest
-        start instead of the newest.
+        `oldest` is the row of the oldest block. If `oldest` is None, return the block with the
+        highest start instead of the newest.
         """
         import numpy
 
@@ -377,9 +383,9 @@ def _mapping(line: str) -> Mapping | None:
 
 
 def _room_behind(path: str, base: int, address: int) -> int | None:
-    """Return the bytes from an address to the end of its static object; None if unknown.
+    """Return the bytes from an address to the end of the static object that contains it.
 
-    `base` is the address at which the file is loaded.
+    Return None if no known object contains it. `base` is the address at which the file is loaded.
     """
     is_fixed, objects = _objects(path)
     offset = address - (0 if is_fixed else base)

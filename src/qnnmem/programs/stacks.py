@@ -64,7 +64,7 @@ class Symbols:
         return self._tool is not None
 
     def trace(self, memory: ProcessMemory, addresses: Iterable[int]) -> Trace:
-        """Return files and offsets of addresses quickly, while the program is alive."""
+        """Return the file and offset of each address; call this while the program is alive."""
         maps = memory.mappings()
         places: list[tuple[str, int]] = []
         for at in addresses:
@@ -113,7 +113,7 @@ class Symbols:
         ]
 
     def _nearby(self, path: str, offset: int, stack: Stack) -> Stack:
-        """Return the stack of the nearest code with a line before a call without a line.
+        """Return the stack of the nearest earlier code with a line; `stack` if there is none.
 
         A call that the compiler merged with other calls has no line. With clang, the code for the
         call's arguments has no line either. The code before the call belongs to the same function,
@@ -161,7 +161,7 @@ class Symbols:
 
 
 def _groups(lines: list[str]) -> list[list[tuple[str, str]]]:
-    """Split the output by address; each group has pairs of function and place, innermost first."""
+    """Return a group for each address in `addr2line`'s output: pairs of function and place."""
     groups: list[list[str]] = []
     for line in lines:
         if re.fullmatch(r"0x[0-9a-f]+", line):

@@ -266,7 +266,7 @@ class CConfig(Structure):
 
 
 class CHtpGraphConfig(Structure):
-    """`QnnHtpGraph_CustomConfig_t`: an option, and a union declared as two words and more bytes."""
+    """`QnnHtpGraph_CustomConfig_t`: an option and a union; two words of the union have names."""
 
     _fields_ = (
         ("option", c_uint32),

@@ -238,7 +238,7 @@ def _shown(struct: _Lent | SystemTensor, names: Iterable[str], owner: Lender | N
 
 
 def _filled(info: BinaryInfo | GraphInfo, kind: type[T], member: str) -> T:
-    """Return the struct; raise UsageError if another struct of the union is filled."""
+    """Return the struct if it has the type `kind`; otherwise raise UsageError."""
     if type(info) is not kind:
         raise UsageError(
             f"{member} is not filled in: version is {info.version.c_name}; read `version` first"

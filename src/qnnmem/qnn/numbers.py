@@ -81,7 +81,10 @@ def _of_other_sign(code: int) -> tuple[Number, ...]:
 
 
 def named(name: str, *, whole: bool = False) -> tuple[Number, ...]:
-    """Return the codes with this name, in any spelling; with `whole`, the prefix is required."""
+    """Return the codes with this name, in any spelling.
+
+    The name may lack the first words of QNN's name, unless `whole` is true.
+    """
     wanted = squeezed(name.rpartition("::")[2])
     exact = _by_name().get(wanted, ())
     if exact or whole:
@@ -114,7 +117,7 @@ def _names(number: Number) -> tuple[str, ...]:
 
 
 def nearest_range(code: int) -> str:
-    """Return the range and component of an unknown number; empty if it is in no range."""
+    """Return the range that contains a number, and the range's component; empty if none does."""
     if DSP_OFFSET <= code < _DSP_END:
         return f"0x{DSP_OFFSET:x} to 0x{_DSP_END - 1:x}: {COMPONENTS['fastrpc-dsp']}"
     near = [known for known in codes().values() if code > 0 and known.code // 1000 == code // 1000]

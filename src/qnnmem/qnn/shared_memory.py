@@ -89,7 +89,7 @@ class MemHandle(MappedBytes):
 
     @property
     def is_freed(self) -> bool:
-        """True if the application closed the file."""
+        """True if the file descriptor was closed, or now belongs to another file."""
         try:
             status = os.fstat(self.fd)
         except OSError:

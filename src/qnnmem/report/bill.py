@@ -46,14 +46,14 @@ def render_text(
 
 
 def next_prepare(bill: Bill, options: Sequence[str]) -> str:
-    """Return the next-step line for a model: the `prepare` command that saves its binary."""
+    """Return a line with the next command: a `prepare` that saves the model's binary."""
     soc = [] if bill.soc is None else [f"--soc={bill.soc}"]
     words = ["qnnmem", "prepare", file_word(bill.file), *options]
     return next_line("keep the binary", words, "--backend=htp", *soc, *output_words("model.bin"))
 
 
 def verdict(bill: Bill) -> str:
-    """Return one line: the missing outputs, or the total, or the unknown sizes."""
+    """Return the bill's first line: its missing outputs, else its total or its unknown sizes."""
     return bill.missing_sentence or _total(bill)
 
 
@@ -178,7 +178,7 @@ def _traps(bill: Bill) -> Iterator[str]:
 
 
 def next_look(bill: Bill, options: Sequence[str] = ()) -> str:
-    """Return a binary's next-step line: `footprint` for a SoC if none is set, else `inspect`."""
+    """Return a line with the next command: `footprint` if the bill has no SoC, else `inspect`."""
     if bill.soc is None:
         words = ["qnnmem", "footprint", file_word(bill.file), *options]
         return next_line("compare with the limits of a SoC", words, "--soc=SM8650")
@@ -259,7 +259,7 @@ def _failure(failure: CompileFailure, missing: str, reading: str) -> Iterator[st
 
 
 def refused_words(node: RefusedNode) -> str:
-    """Describe a node that QNN refuses: name, operator, types and shapes, reason."""
+    """Return a phrase about a node that QNN refuses: name, operator, types, shapes, reason."""
     takes, gives = ", ".join(node.inputs), ", ".join(node.outputs)
     types = f"; {takes} -> {gives}" if takes or gives else ""
     why = f": {shorten(node.reason, _WIDE)}" if node.reason else ""
@@ -271,7 +271,7 @@ _RUN = 'docker run --rm --platform linux/amd64 -v "$PWD:/models" qnnmem'
 
 
 def facts(known: Sequence[tuple[str, Sourced]], settings: str = "") -> Iterator[str]:
-    """Yield a row for each known number; the numbers hold for the given `settings`."""
+    """Yield a heading with `settings`, then a row for each size known without compiling."""
     yield f"known without compiling{f' at {shorten(settings)}' if settings else ''}, in bytes:"
     for name, part in known:
         size = f"{part.value:>15,}{format_size(part.value):>13}"

@@ -346,7 +346,7 @@ def _tensor_row(kind: str, tensor: ClientTensor, names: _Names) -> str:
 
 
 class _Names:
-    """Map names to C string expressions; `lists` holds the declarations of long names."""
+    """Returns C expressions for names; `lists` collects a declaration for each long name."""
 
     def __init__(self) -> None:
         self.lists: list[str] = []

@@ -50,7 +50,7 @@ def _names(names: tuple[str, ...]) -> str:
 
 
 def binary_lines(facts: CarrierFacts) -> Iterator[str]:
-    """Yield the total, then each context binary with its size and the process domain it needs."""
+    """Yield a heading, then each context binary: its total size, and its process domain's size."""
     if not facts.binaries:
         return
     yield f"{'total':>16}{'domain at most':>18}  context binary, counted once"
@@ -66,7 +66,7 @@ def _known(size: Sourced | None) -> str:
 
 
 def facts_lines(facts: CarrierFacts) -> Iterator[str]:
-    """Yield lines about the CPU side, the KV cache, the claims of the file, and unread parts."""
+    """Yield lines about CPU parts, KV cache, the file's statements on memory, and unread parts."""
     for part in facts.host[:SHOWN]:
         size = f"{part.size.value:>16,}{format_size(part.size.value):>13}"
         yield f"{size}  on the CPU: {shorten(part.name, _WIDE)}"

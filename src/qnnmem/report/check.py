@@ -113,7 +113,7 @@ def broken_words(check: PoolCheck) -> tuple[str, str]:
 
 
 def _spare(model: CheckedModel) -> str:
-    """Return how much of each budget a passing model uses; empty if the model fails."""
+    """Return need and budget of each pool of a model that passes; empty for one that fails."""
     if model.exit_code:
         return ""
     budgets = [check for check in model.checks if check.budget][:_SHOWN_BUDGETS]
@@ -122,7 +122,7 @@ def _spare(model: CheckedModel) -> str:
 
 
 def render_text(run: BudgetRun, *, verbose: bool = False, options: Sequence[str] = ()) -> str:
-    """Render the verdict and each model's relevant pools; the next command repeats `options`."""
+    """Render the verdict, the models with their pools, and next commands with `options`."""
     lines = [run.verdict, ""]
     for model in run.models:
         lines += _model_lines(model, verbose)
@@ -151,7 +151,7 @@ def _model_lines(model: CheckedModel, verbose: bool) -> Iterator[str]:
 
 
 def _history_lines(run: BudgetRun) -> Iterator[str]:
-    """Yield the earlier accepted sizes of each pool that changed."""
+    """Yield a line for each pool whose accepted size changed: its earlier sizes, and today's."""
     for model in run.models:
         for pool, now in model.pools.items():
             sizes = [state.models.get(model.name, {}).get(pool) for state in run.history]
@@ -179,7 +179,7 @@ def _baseline_lines(run: BudgetRun) -> Iterator[str]:
 
 
 def _some(names: Sequence[str]) -> str:
-    """Return the first five names and the number of the other names."""
+    """Return up to five names in one text, with the number of names left out."""
     more = f" and {len(names) - 5:,} more" if len(names) > 5 else ""
     return ", ".join(map(shorten, names[:5])) + more
 
@@ -197,7 +197,7 @@ def _next_lines(run: BudgetRun, options: Sequence[str]) -> Iterator[str]:
 
 
 def _next_for(over: CheckedModel) -> str:
-    """Return the next-step line: a `fix` command, else a command that explains the broken limit."""
+    """Return a line with the next command: `fix`, else a command that explains the failure."""
     file, options = file_word(over.place), map(flag_word, over.given)
     if fix := _fix_words(over):
         return next_line("search for a change that fits", fix)
@@ -210,7 +210,7 @@ def _next_for(over: CheckedModel) -> str:
 
 
 def _fix_words(over: CheckedModel) -> list[str]:
-    """Return the `fix` command for a model; empty if `fix` cannot change its file or pools."""
+    """Return the `fix` command for a model; empty if `fix` cannot take the file or a budget."""
     budgets = {check.pool: check.have_bytes for check in over.checks if check.budget}
     if not over.place.lower().endswith(".onnx") or TOTAL in budgets:
         return []
@@ -223,7 +223,7 @@ def _fix_words(over: CheckedModel) -> list[str]:
 
 
 def _budget_lines(run: BudgetRun) -> Iterator[str]:
-    """Suggest a budget from today's sizes if no model has a budget."""
+    """Yield a line that suggests a scratch budget from today's sizes if no model has a limit."""
     sizes = [model.pools["scratch"] for model in run.models if "scratch" in model.pools]
     if run.exit_code or not sizes or any(model.checks for model in run.models):
         return

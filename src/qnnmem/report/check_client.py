@@ -180,7 +180,10 @@ def _call_stack(text: str, stack: Stack) -> CallStack:
 
 
 def render_junit(report: ClientResult) -> str:
-    """Return a JUnit suite: a failure for each finding, an error for each gap, else one pass."""
+    """Return a JUnit suite: a failure for each finding, an error for each part not checked.
+
+    Without failures and errors, the suite has one case that passes.
+    """
     cases = [
         JunitCase(
             headline(finding),
@@ -197,7 +200,7 @@ def render_junit(report: ClientResult) -> str:
 
 
 def _missed(report: ClientResult) -> list[str]:
-    """Return what was not checked; a run with such gaps is not clean even without findings."""
+    """Return a sentence for each part of the run that was not checked."""
     if not report.called and not report.findings and not report.not_checked:
         return [report.verdict]
     return [missed.what for missed in report.not_checked]

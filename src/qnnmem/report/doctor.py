@@ -60,7 +60,7 @@ def render_text(
 
 
 def notes(stats: ReadingStats) -> Iterator[str]:
-    """Return an iterator with one line for each problem with the logs."""
+    """Return an iterator over lines, one for each problem in reading the logs."""
     return (f"note: {shorten(note, 600)}\n" for note in stats.notes)
 
 

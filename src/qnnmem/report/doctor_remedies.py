@@ -74,7 +74,10 @@ class Guide:
         self.whys: dict[str, str] = {}  # root causes by entry, a cache
 
     def why(self, incident: Incident) -> str:
-        """Return the root cause from the entry, else the deciding words; empty without either."""
+        """Return the words from which the trained model inferred the cause, else the root cause.
+
+        The root cause is that of the entry. The result is empty if there is neither.
+        """
         if incident.words:
             return learned(incident)
         return "" if incident.entry is None else self.why_of(incident.entry)
@@ -89,7 +92,10 @@ class Guide:
         return self.whys[name]
 
     def remedies(self, incident: Incident) -> list[Advice]:
-        """Return the entry's remedies; remedies that match a number in the lines come first."""
+        """Return the entry's remedies; those for a number in the log lines come first.
+
+        Remedies for another number than the log lines print are left out.
+        """
         matching, others = [], []
         for text in incident.remedies:
             match = _WHERE.fullmatch(text)

@@ -51,7 +51,7 @@ def _decided(incident: Incident) -> str:
 
 
 def _side(incident: Incident) -> str:
-    """Describe whether memory is probably short, with the summed probability of memory causes."""
+    """Return whether memory is probably short, with the summed probability of memory causes."""
     known = _in_question(incident)
     enough = sum(candidate.score for candidate, _ in known) >= _ENOUGH
     if not enough and incident.is_memory == "unknown":
@@ -98,7 +98,7 @@ def candidates(incident: Incident) -> str:
 
 
 def doubt(incident: Incident) -> str:
-    """Return why confidence is lower: an earlier unknown error line; empty without such a line."""
+    """Return why confidence is low: an unknown error line comes first; empty if there is none."""
     line = incident.unknown_error
     return "" if line is None else f"an unknown error line comes before it: {_at(line)}"
 
@@ -125,7 +125,10 @@ def times(count: int) -> str:
 
 
 def cause(incident: Incident) -> str:
-    """Return the title of the matching entry, labelled `cause`, `closest` (weak match) or `why`."""
+    """Return the matching entry's title after `cause` or, for a weak match, after `closest`.
+
+    Without an entry, return the incident's own title after `why`.
+    """
     title = shorten(incident.title, WIDE)
     if incident.entry is None:
         return f"why: {title}"
@@ -183,7 +186,7 @@ def quantity(value: int | str) -> str:
 
 
 def model_numbers(incident: Incident) -> list[tuple[str, str, str, str]]:
-    """Return rows as in `quantities` for the model that the user named."""
+    """Return rows like those of `quantities` with the memory of the model that the user named."""
     if incident.model_numbers is None:
         return []
     return [
@@ -230,7 +233,7 @@ def healthy(stats: ReadingStats) -> str:
 
 
 def amount(stats: ReadingStats) -> str:
-    """Describe how many lines and bytes were read, and from which files."""
+    """Return how many lines and bytes were read, and the file's name or the number of files."""
     files = len(stats.files)
     names = shorten(stats.files[0], WIDE) if files == 1 else counted(files, "file")
     lines = counted(stats.lines, "line")

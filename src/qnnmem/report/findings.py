@@ -179,7 +179,7 @@ def uri(name: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class JunitCase:
-    """A test case, with its failure or error if any."""
+    """A test case, and its failure or error if the case did not pass."""
 
     name: str
     fault: Literal["", "failure", "error"] = ""
@@ -246,7 +246,7 @@ def _xml(text: str) -> str:
 
 
 def github_commands(findings: Iterable[CiFinding], verdict: str) -> str:
-    """Return a GitHub workflow command for each finding, then the verdict as a log line."""
+    """Return a GitHub workflow command for each finding up to a limit, then the verdict as text."""
     commands = [_github_command(finding) for finding in findings]
     left = len(commands) - _MOST_COMMANDS
     more = [f"{counted(left, 'more finding')} in the summary"] if left > 0 else []

@@ -25,7 +25,7 @@ _LIMITS = (
 def limit_lines(
     checks: Iterable[FitCheck], *, verbose: bool, decides: bool = True
 ) -> Iterator[str]:
-    """Yield a table of each need and its limit; without `decides`, it shows no spare bytes."""
+    """Yield a table of needs and limits; the table shows spare bytes only if `decides` is true."""
     rows = (row for check in checks for row in _limit_rows(check, verbose, decides))
     return text_table(_LIMITS, rows)
 
@@ -174,7 +174,10 @@ def _details(fit: SocFit, verbose: bool) -> Iterator[str]:
 
 
 def _next(fit: SocFit, file: str, options: Sequence[str]) -> Iterator[str]:
-    """Yield a `fix` command if size is the problem and no suggested setting solves it."""
+    """Yield a `fix` command if a need exceeds its limit and no suggested setting helps.
+
+    For a DLC, yield a note that `fix` cannot read DLC files.
+    """
     solved = any(s.verified and s.setting.startswith("--vtcm-mb") for s in fit.suggestions)
     is_size = fit.fits is False and fit.worst is not None and not fit.wrong_arch
     if solved or not is_size:
@@ -190,7 +193,10 @@ def _next(fit: SocFit, file: str, options: Sequence[str]) -> Iterator[str]:
 
 
 def _answered(fit: SocFit, verbose: bool) -> Iterator[str]:
-    """Yield the library's error code, the reason if not yet shown, and the decisive log line."""
+    """Yield the library's error code, the reason for it, the decisive log line and its meaning.
+
+    The reason is left out if the verdict has shown it.
+    """
     is_shown = fit.fits is None or fit.wrong_arch or fit.worst is None or fit.worst.spare is None
     why = "" if is_shown else shorten(fit.why, _LONGEST)
     if fit.code is not None:
@@ -263,7 +269,10 @@ def _reasons(fits: Sequence[SocFit]) -> Iterator[str]:
 
 
 def render_all(rows: Sequence[FitRow], *, verbose: bool = False) -> str:
-    """Render the overall verdict, then a row for each file and SoC; `verbose` adds details."""
+    """Render the verdict on all files, then a row for each file and SoC.
+
+    With `verbose`, each file's own report follows; otherwise, undecided verdicts follow.
+    """
     judged = [row for row in rows if isinstance(row, FitResult)]
     lines = [verdict_on_files(rows), "", *_file_table(rows)]
     open_ = [fit for row in judged for fit in row.socs if fit.fits is None]

@@ -156,7 +156,7 @@ def verdict(result: FixResult) -> str:
 
 
 def _other_pools(need: Need) -> str:
-    """Return the needs and budgets of the other pools, for the end of the verdict line."""
+    """Return needs and budgets of the pools that the verdict line does not name yet."""
     rows = ((pool, sizes) for pool, sizes in need.pools.items() if _noun(pool) != need.what)
     return "".join(f", {_noun(pool)} {size:,} of {have:,}" for pool, (size, have) in rows)
 
@@ -239,7 +239,10 @@ def row(change: JudgedChange) -> str:
 
 
 def extra_work(change: JudgedChange) -> str:
-    """Return the share of extra multiply-adds, or "reloads" if each run loads the parts again."""
+    """Return the share of extra multiply-adds as a table cell; a dash if the share is unknown.
+
+    The cell is "reloads" if each inference loads the parts of a model chain again.
+    """
     applied, deployment = change.change, change.need.deployment
     if deployment is not None and deployment.arrangement is Arrangement.IN_TURN:
         return "reloads"

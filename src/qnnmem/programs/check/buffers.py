@@ -60,7 +60,7 @@ class Answers:
         self.releases = 0  # number of released answers
 
     def release(self, address: int, size: int, trace: Trace) -> list[int]:
-        """Keep freed answers for a while; return the addresses to release now, oldest first."""
+        """Store freed answers; return the addresses of answers to release now, oldest first."""
         self.releases += 1
         self._gone[Extent(address, address + size)] = trace
         self._bytes += size
@@ -101,7 +101,7 @@ class ClientBuffers:
         return self._changes + self.answers.releases
 
     def take(self, address: int, size: int) -> ForeignMemory:
-        """Return the buffer at an address; it is shorter than `size` if less is mapped."""
+        """Return the buffer at an address; the buffer is shorter than `size` if less is mapped."""
         with self._lock:
             known = self._known.get((address, size))
             if known is not None and (not known.freed or not self._is_back(known)):
@@ -181,7 +181,10 @@ class ClientBuffers:
             self._guarded[place] = made
 
     def cover(self, buffer: ForeignMemory) -> Extent | None:
-        """Return the pages that hold only this buffer, to block access to them; or None."""
+        """Return the pages whose access can be blocked, because they hold only this buffer.
+
+        Return None if there are no such pages.
+        """
         low = -(-buffer.address // _PAGE) * _PAGE
         high = buffer.end // _PAGE * _PAGE
         block = self._memory.block_at(buffer.address)

@@ -234,7 +234,7 @@ def profile_create(call: ClientCall) -> int:
 
 
 def _made(call: ClientCall, kind: str) -> Resource:
-    """Return the resource that finds leaks of a log or profile; the contract tracks neither."""
+    """Return a resource that reports a log or profile as a leak (rule C8) unless it is freed."""
     with call.here():
         return of_process().part(kind, "C8", f"the {kind} made at {{at}}")
 
@@ -254,7 +254,7 @@ def profile_free(call: ClientCall) -> int:
 
 
 def check_out(call: ClientCall, out: int) -> None:
-    """Fail early if the output pointer is not writable."""
+    """Raise Unreadable if the output pointer, argument `out` of the call, is not writable."""
     room, writable = call.memory.extent(call.word(out), _HANDLE_BYTES)
     if room < _HANDLE_BYTES or not writable:
         raise Unreadable(call.word(out), _HANDLE_BYTES)

@@ -95,7 +95,7 @@ def create_from_binary(call: ClientCall) -> int:
 
 
 def take_binary(call: ClientCall, at: int, size_at: int, code: int) -> ForeignMemory:
-    """Return the buffer of a binary; fail the call if bytes are missing."""
+    """Return the buffer of a binary; fail the call if the buffer is too short, freed or NULL."""
     address, size = call.word(at), call.word(size_at)
     if not address or not size:
         call.fail(code, finding("B1", "the binary is NULL or has no bytes", call=call.name))

@@ -452,7 +452,7 @@ def _land(call: ClientCall, checked: CheckedGraph, flight: Flight | None, code: 
 
 
 def _note_undelivered(call: ClientCall, checked: CheckedGraph) -> None:
-    """Report a callback that ended the thread it ran on."""
+    """Report a callback that ended its thread; count other undelivered notifications."""
     process = call.process
     if process.crashed or process.has_ended or not process.is_there():
         return
@@ -558,7 +558,7 @@ def _store_pools(checked: CheckedGraph) -> None:
 
 @contextlib.contextmanager
 def _kept(call: ClientCall, checked: CheckedGraph, *parts: str) -> Iterator[None]:
-    """Record whether a call for this graph fails; `parts` are the pools that the call sets."""
+    """Record whether the call in a `with` block fails; `parts` are the pools that the call sets."""
     key = (call.name, frozenset(parts))
     try:
         yield

@@ -116,7 +116,7 @@ def check_client(
 
 
 def _tell(folder: Path, options: ClientOptions) -> None:
-    """Pass options as files in the folder of the client; the size of one file is the alignment."""
+    """Pass options to the client as files: `trace`, and `alignment`, whose size is the number."""
     if options.trace_state:
         (folder / "trace").touch()
     (folder / "alignment").write_bytes(bytes(options.profile.start_alignment))
@@ -203,9 +203,9 @@ def _has_crashed(session: ClientSession, pid: int) -> bool:
 
 
 def _crashed(session: ClientSession) -> Iterator[int]:
-    """Yield processes that crashed.
+    """Yield processes that crashed, and processes that a debugger still holds at the end.
 
-    Processes that did not end under a debugger are yielded, too, and reported.
+    Each process of the second kind gets a finding, because a debugger can hide a crash.
     """
     for process in session.processes.now():
         if process.is_debugged and not process.has_ended and not process.crashed:
@@ -263,13 +263,13 @@ def _excuse(session: ClientSession, processes: set[int]) -> None:
 
 
 def _unheard(session: ClientSession, missed: Iterable[NotChecked]) -> set[int]:
-    """Return processes with unchecked calls, which may have freed any handle."""
+    """Return processes with unchecked calls; all processes if a call's process is unknown."""
     processes = {entry.process for entry in missed if entry.calls}
     return {process.pid for process in session.processes.now()} if 0 in processes else processes
 
 
 def _note_early(session: ClientSession, pid: int) -> None:
-    """Report rule C10: the program failed because an execution asked for more input."""
+    """Report rule C10 if a process gave up after an execution returned 6038 (early termination)."""
     early = session.early.get(pid)
     if early is not None:
         sentence = (

@@ -80,7 +80,7 @@ class ExecutionClock:
         self._lock = threading.Lock()
 
     def start(self, what: Hashable) -> None:
-        """Start the clock of an execution, unless it is running."""
+        """Start the clock of an execution, unless this clock is running."""
         with self._lock:
             self._since.setdefault(what, monotonic())
 
@@ -277,7 +277,7 @@ class ClientSession:
         return process
 
     def give(self, kind: str, value: Any, process: ClientProcess) -> int:
-        """Return a new handle."""
+        """Return a new handle for an object that a process created."""
         with self.lock:
             if len(self.handles) >= _MOST_HANDLES:
                 raise qnn_error(1002, finding("C6", "too many handles are in use"))
@@ -297,7 +297,10 @@ class ClientSession:
                 self.timeline.append(HeldMoment(number, what, contexts, held))
 
     def note_failed(self, process: ClientProcess, *, may_give_up: bool = True) -> None:
-        """Record that a process received an error code."""
+        """Record that a process received an error code.
+
+        With `may_give_up`, the process may then end without freeing its handles.
+        """
         with self.lock:
             self.refused.add(process.pid)
             if may_give_up:
@@ -308,7 +311,7 @@ class ClientSession:
         return ProgramCaller(trace, self.symbols).place
 
     def let_go(self) -> bool:
-        """End executions and queues; return True if all have ended."""
+        """End all executions and execution queues; return True if all of them have ended."""
         with self.lock:
             handles = self.handles.values()
         for process in self.processes.now():
@@ -332,7 +335,7 @@ class ClientSession:
         return begun == ends and not any(thread.is_alive() for thread in ends)
 
     def missed(self) -> Iterator[NotChecked]:
-        """Yield calls that were not checked, and notifications that were not delivered."""
+        """Yield what was not checked: undelivered notifications, releases of too many buffers."""
         if self.undelivered:
             what = counted(self.undelivered, "notification")
             yield NotChecked(f"{what} that could not be delivered")
@@ -586,7 +589,7 @@ class ClientCall:
 
 
 def can_be_freed(found: Finding) -> bool:
-    """Return False for a finding about a graph: a graph is freed only with its context."""
+    """Return True unless a finding is about a graph, which is freed only with its context."""
     return found.handle != "graph"
 
 

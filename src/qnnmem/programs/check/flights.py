@@ -135,7 +135,10 @@ class Flights:
                 self._now.remove(flight)
 
     def using(self, owner: object, thread: Hashable) -> Flight | None:
-        """Return an execution of a graph or context from the queue or another thread, if any."""
+        """Return an execution that uses a graph or context, except a call that `thread` is making.
+
+        Return None if there is no such execution.
+        """
         with self._changed:
             for flight in self._now:
                 is_callback = flight.thread == thread and not flight.is_async
@@ -156,7 +159,10 @@ class Flights:
         return flight
 
     def reading(self, process: object, address: int) -> tuple[Flight, Part] | None:
-        """Return the execution that blocks access to an address, and the buffer there, if any."""
+        """Return the execution that blocks access to an address, and the buffer there; or None.
+
+        None means that no execution blocks the access.
+        """
         with self._changed:
             flights = [f for f in self._now if f.graph.process is process]
         for flight in flights:

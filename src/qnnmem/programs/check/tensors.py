@@ -33,7 +33,7 @@ class SeenTensors:
     on_stack: list[tuple[str, int]]  # tensors whose buffer is on a stack, and its address
 
     def is_current(self, data: bytes, process: ClientProcess) -> bool:
-        """Return True if an execution describes the tensors as the cached one did."""
+        """Return True if an execution passes the same tensor structs as the cached execution."""
         same = (self.data, self.changes) == (data, process.buffers.changes)
         try:
             return same and self.dimensions.read(process.memory) == self.sizes
@@ -97,7 +97,7 @@ def _is_plain(item: layout.GivenTensor, tensor: QnnTensor) -> bool:
 def _tensor(
     call: ClientCall, item: layout.GivenTensor, known: Sequence[QnnTensor], kind: str
 ) -> QnnTensor:
-    """Return the tensor with the given id, else the tensor with the given name."""
+    """Return a client's tensor, found in the binary by its id, else by its name."""
     _check_description(call, item)
     match = next((one for one in known if one.id == item.id), None)
     if match is None:
@@ -121,7 +121,10 @@ def _tensor(
 
 
 def _registered(call: ClientCall, number: int, tensor: str) -> Any:
-    """Return the memory of a handle; record for findings where the handle was made or freed."""
+    """Return the memory of a handle; None if the handle is not registered.
+
+    For findings, also record where the client registered or deregistered the handle.
+    """
     found, gone = call.session.handles.get(number), call.session.handles.freed(number)
     if found is not None and found.kind == "memory":
         call.places[tensor] = ("registered at", found.value[2])

@@ -153,7 +153,7 @@ class _WatchedThread:
         self._lines = PythonLines()
 
     def hear(self, said: Message) -> None:
-        """Handle one message, and answer it if the program waits."""
+        """Handle one message, and answer the message if the program waits for an answer."""
         if said.kind not in self._answers:
             raise Hangup("the program sent an unknown message")
         self._answers[said.kind](said)

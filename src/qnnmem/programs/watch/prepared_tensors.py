@@ -79,7 +79,7 @@ class PreparedTensors:
                     self._contexts[context] = found
 
     def retrieve(self, context: _Key, name: str, graph: _Key) -> None:
-        """Record the handle of a graph in a context."""
+        """Record the handle of a graph that the program retrieved from a context by name."""
         with self._lock:
             known = self._contexts.get(context, {}).get(name)
             if known is not None:

@@ -113,7 +113,7 @@ class Sessions:
 
 
 def _identity(session: _Session) -> tuple[int, str, int]:
-    """Return a key that a session shares with its replacement."""
+    """Return a key that is equal for a session and its replacement."""
     return session.made.process, session.name, 0 if session.name else session.made.place
 
 

@@ -132,7 +132,7 @@ def _library(seen: LibrarySeen) -> WatchedLibrary:
 
 
 def _peak(timeline: Sequence[AliveAt]) -> AliveAt:
-    """Return the maximum count of each kind of handle, and when the most contexts existed."""
+    """Return the largest number of handles of each kind, and when the most contexts existed."""
     rows = timeline or (AliveAt(),)
     return AliveAt(
         max(rows, key=lambda row: row.contexts).time_ns,
@@ -163,7 +163,7 @@ def failure_of(result: WatchResult) -> str:
 
 
 def _with_turns(turns: SerialisedRun) -> str:
-    """Return a sentence that compares the run with a run in which calls took turns."""
+    """Return a sentence: whether the failure also occurs in a run with one call at a time."""
     before, after = turns.failure_before, turns.failure
     waited = f"{counted(turns.waited, 'call')} waited for another call"
     if turns.gave_up:
@@ -249,7 +249,7 @@ def _session(name: str, place: str) -> str:
 
 
 def _is_news(lost: LostSession) -> bool:
-    """Return True if the lost session is not already counted as a failed call."""
+    """Return True if the failure of a lost session is not in the list of failed calls."""
     return lost.injected or is_question(lost.function) or not lost.function
 
 
@@ -483,7 +483,7 @@ class _Life:
             self.timeline.append(AliveAt(time, *row))
 
     def _named(self, key: _Key, handle: LiveHandle) -> LiveHandle:
-        """Return the handle with the name of the context's graphs, or of the memory's tensor."""
+        """Return a handle with a name: that of the context's graphs or of the registered tensor."""
         if handle.kind == "memory":
             return replace(handle, name=self._used.get(key[1:], ""))
         if handle.name or handle.kind != "context":

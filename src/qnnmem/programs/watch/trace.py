@@ -160,7 +160,7 @@ def read_trace(path: Path) -> Iterator[TraceHead | Event]:
 
 
 def parts_of(line: TraceHead | Event) -> int:
-    """Return the number of parts of a line, which `MOST_PARTS` limits."""
+    """Return 1 plus the number of handles, tensors or frames in a line of a trace."""
     if isinstance(line, CallSeen):
         return 1 + len(line.handles) + len(line.uses)
     return 1 + len(line.stack) if isinstance(line, StackSeen) else 1
@@ -213,7 +213,7 @@ class TraceRecorder:
             self._file.write(line)
 
     def place(self, memory: ProcessMemory, addresses: tuple[int, ...], python: Stack = ()) -> int:
-        """Return the number of a call stack; 0 for an empty stack or if the trace has too many.
+        """Return the number of a call stack; 0 if it is empty or the trace has too many stacks.
 
         `python` frames follow the compiled frames.
         """
