@@ -100,7 +100,7 @@ def config_file(tool_file: Path, name: str, *, here_first: bool = False) -> Path
     for path in reversed(places) if here_first else places:
         if is_there(path):
             if not any(_is_below(path, folder) for folder in (tool_file.parent, Path())):
-                folders = "the tool file's folder and the current folder"
+                folders = "the folder of the tools' config file and the current folder"
                 raise Damaged(f"{quote(name)} is outside {folders}, which is refused")
             return path
     return None

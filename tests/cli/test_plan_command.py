@@ -556,8 +556,8 @@ def test_a_suffix_that_is_no_form_is_said(tmp_path: Path) -> None:
     """An unknown suffix is noted with the known ones; `--format` suppresses the note."""
     done = run(buffers(tmp_path), "-o", tmp_path / "x.dot")
     assert (
-        "x.dot is written as text: .dot is not a known suffix; use .txt, .json, .csv, .h, .svg"
-        in done.stderr
+        "x.dot is written as text, because .dot is not a known suffix; "
+        "use .txt, .json, .csv, .h, .svg" in done.stderr
     )
     quiet = run(buffers(tmp_path), "-o", tmp_path / "y.dot", "--format", "csv")
     assert "no form" not in quiet.stderr

@@ -180,7 +180,7 @@ def test_what_was_not_compared_is_not_called_verified(
     output = tmp_path / "out.bin"
     assert prepare(model, output, told(ran=ran)) == 0
     shown = capsys.readouterr().out
-    assert "  not verified: the EPContext model was not compared with the CPU: " in shown
+    assert "  not verified, because the EPContext model was not compared with the CPU: " in shown
     assert output.exists()
 
 

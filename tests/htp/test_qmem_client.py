@@ -406,7 +406,7 @@ def test_ion_has_no_offset(client: Client, offset: int) -> None:
         client.context.mem_register(places)
     found = caught.value.finding
     assert (caught.value.code, found.rule, found.given) == (8005, "Q4", offset)
-    assert f"offset {offset:,} is given with memory of type ION" in found.sentence
+    assert f"memory of type ION has no offset, but the offset is {offset:,}" in found.sentence
     assert "CUSTOM with SHARED_BUFFER" in found.sentence
     assert client.rules == ["Q4"]
 

@@ -144,7 +144,7 @@ def test_wrong_values_are_refused(tmp_path: Path, backend: Any, words: str) -> N
 def test_the_wrong_file_is_told_apart(tmp_path: Path) -> None:
     """A backend file, an LPAI file, invalid JSON and a missing file each have their own message."""
     pair(tmp_path, {"devices": []})
-    assert "pass the tool file whose" in refusal(tmp_path / "htp.conf")
+    assert "pass the config file of the QNN tools whose" in refusal(tmp_path / "htp.conf")
     path = tmp_path / "tool.json"
     for content, words in (
         (
@@ -214,7 +214,8 @@ def test_a_file_outside_both_folders_is_refused(
     """A backend file outside both folders is refused, by path, by link and by linked folder."""
     path, current = naming_outside(tmp_path, named)
     monkeypatch.chdir(current)
-    with pytest.raises(LoadError, match="is outside the tool file's folder and the current folder"):
+    reason = "is outside the folder of the tools' config file and the current folder"
+    with pytest.raises(LoadError, match=reason):
         read_htp_config(path)
 
 

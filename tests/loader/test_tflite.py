@@ -305,7 +305,7 @@ def test_a_graph_that_runs_itself_is_refused(tmp_path: Path) -> None:
     """A graph that calls itself is refused."""
     main, _, other = branches()
     itself = G(main.tensors, (0, 1), (2,), (O("IF", (0, 1), (2,), {0: 0, 1: 0}),))
-    with pytest.raises(LoadError, match="already running"):
+    with pytest.raises(LoadError, match="recursively, which is not supported"):
         load(tmp_path, itself, other, other)
 
 

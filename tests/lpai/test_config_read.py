@@ -189,11 +189,14 @@ def test_a_bad_lpai_file_is_refused(lpai: object, reason: str, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("tool", "reason"),
     [
-        ({"lpai_backend": {}}, "is an LPAI file; pass the tool file"),
+        ({"lpai_backend": {}}, "is an LPAI file; pass the config file of the QNN tools"),
         ({"graphs": []}, "of the HTP backend"),
         ({"x": 1}, "none of the known sections"),
         ({"backend_extensions": {"config_file_path": "gone"}}, "'gone' is neither next to it"),
-        ({"backend_extensions": {"shared_library_path": "libQnnHtp.so"}}, "for the HTP"),
+        (
+            {"backend_extensions": {"shared_library_path": "libQnnHtp.so"}},
+            "of the QNN tools for HTP",
+        ),
         ({"context_configs": {"enable_graphs": [1]}}, "entry 0 is 1, not a string"),
         ({"graph_configs": [{}]}, "this entry has no graph_name"),
         ({"graph_configs": [{"graph_name": 1}]}, "graph_name: 1 is not a string"),
@@ -220,7 +223,8 @@ def test_a_file_outside_both_folders_is_refused(
     """An LPAI file outside the tool file's and the current folder is refused, via links too."""
     path, current = naming_outside(tmp_path, named)
     monkeypatch.chdir(current)
-    with pytest.raises(LoadError, match="is outside the tool file's folder and the current folder"):
+    reason = "is outside the folder of the tools' config file and the current folder"
+    with pytest.raises(LoadError, match=reason):
         read_run_config(path)
 
 

@@ -259,7 +259,7 @@ def test_layouts_report_the_known_sizes(name: str, scratch: int) -> None:
     assert "layout without a program" in found.sentence
     # The named rule describes this mistake.
     rule = rules()[found.rule]
-    assert "executes only graphs whose binary contains code" in rule.title
+    assert "executes only graphs whose binary contains a program" in rule.title
     assert "layout without a program" in rule.consequence
     context.free()
 

@@ -73,7 +73,7 @@ def _check_twice(files: Sequence[Path]) -> None:
     """Raise UsageError if two outputs name the same file: the second would replace the first."""
     for number, path in enumerate(files):
         if path in files[:number]:
-            raise UsageError(f"{quote(str(path))} is given for two results; choose another file")
+            raise UsageError(f"{quote(str(path))} is named for two results; choose another file")
 
 
 def _form_of(name: str) -> str:

@@ -243,7 +243,8 @@ def _form_of_file(path: Path, form: str | None, forms: Sequence[str]) -> str | N
         suffixes = ", ".join(known[form_name] for form_name in forms if form_name in known)
         suffix = shorten(path.suffix, 20)
         note(
-            f"note: {name} is written as {forms[0]}: {suffix} is not a known suffix; use {suffixes}"
+            f"note: {name} is written as {forms[0]}, because {suffix} is not a known suffix; "
+            f"use {suffixes}"
         )
     is_trace = (inferred, form) == ("json", "perfetto")  # which is JSON
     if inferred is None or inferred == form or is_trace:

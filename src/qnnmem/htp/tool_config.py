@@ -97,14 +97,15 @@ def read_htp_config(path: Path) -> HtpToolConfig:
     """Return the settings of the tool's file and of the backend's file that it names."""
     tool = _read(path)
     if any(name in tool for name in _SECTIONS):
-        problem = "is the file of the HTP backend; pass the tool file whose "
+        problem = "is the file of the HTP backend; pass the config file of the QNN tools whose "
         raise LoadError(path, f"{problem}backend_extensions.config_file_path points to it")
     _check_names(path, "the file", tool, _TOOL)
     notes = _running_notes(tool, _TOOL[1:])
     extensions = _object(path, tool, "backend_extensions")
     library, named = extensions.get("shared_library_path"), extensions.get("config_file_path")
     if isinstance(library, str) and "lpai" in library.lower():
-        raise LoadError(path, f"is a tool file for LPAI: it loads {quote(library)}")
+        problem = f"is a config file of the QNN tools for LPAI: it loads {quote(library)}"
+        raise LoadError(path, problem)
     if named is None:
         return HtpToolConfig(notes=tuple(notes))
     return _backend_file(_beside(path, named), notes)
@@ -257,7 +258,7 @@ def _beside(tool: Path, named: object) -> Path:
         raise LoadError(tool, f"its backend_extensions.config_file_path {exc}") from exc
     if found is not None:
         return found
-    where = "is neither next to the tool file nor in the current folder"
+    where = "is neither next to this file nor in the current folder"
     raise LoadError(tool, f"its backend_extensions.config_file_path {quote(named)} {where}")
 
 

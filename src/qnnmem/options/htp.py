@@ -289,8 +289,8 @@ class LlmOptions(Options, frozen=True, kw_only=True):
         tuple[tuple[str, int], ...],
         Opt(
             "--bits",
-            "Change parts of the recipe: layers, embedding, head, kv, block, or a matrix (q, k, v, "
-            "o, gate, up, down), e.g. head=4,kv=16.",
+            "Bits of layers, embedding, head, kv or a matrix (q, k, v, o, gate, up, down), e.g. "
+            "head=4; block=N: N weights per scale.",
             metavar="PART=N",
             parse=parsers.part_bits,
             parses_many=True,
@@ -302,7 +302,7 @@ class LlmOptions(Options, frozen=True, kw_only=True):
         tuple[int, ...],
         Opt(
             "--shards",
-            "Number of shards, or of layers in each (9,9,9,5); the embedding's own shard is extra.",
+            "Number of shards (4), or of layers in each (9,9,9,5), without an embedding shard.",
             metavar="N,N",
             parse=parsers.counts,
             parses_many=True,
@@ -314,8 +314,8 @@ class LlmOptions(Options, frozen=True, kw_only=True):
         tuple[str, ...],
         Opt(
             "--vary",
-            "Also try values of context, ar, shards or kv: context=1024,4096; A..B doubles A up to "
-            "B.",
+            "Also try values of context, ar, shards or kv: context=1024,4096. A..B means A, 2A, "
+            "4A and so on up to B.",
             metavar="NAME=A,B",
             is_local=True,
         ),
@@ -333,7 +333,7 @@ class LlmOptions(Options, frozen=True, kw_only=True):
         bool,
         Opt(
             "--compile",
-            "Compile one and two layers with the real library instead of predicting sizes by rule.",
+            "Compute sizes from one and two layers compiled with the real library, not by rule.",
             is_local=True,
         ),
     ] = False

@@ -91,7 +91,7 @@ class NetRunOptions(Options, frozen=True, kw_only=True):
         ),
     ] = ()
     seed: Annotated[int, shared.SEED.but("Extra: seed for --random-inputs.")] = 0
-    force: Annotated[bool, Opt("--force", "Extra: replace existing input files.")] = False
+    force: Annotated[bool, Opt("--force", "Extra: overwrite input files that exist.")] = False
     output_dir: Annotated[str, _OUTPUT_DIR] = "./output"
     config_file: Annotated[
         str | None,

@@ -60,7 +60,7 @@ def option(memory: ProcessMemory, address: int) -> tuple[int, int]:
 def tensor_bytes(memory: ProcessMemory, address: int, count: int) -> bytes:
     """Return the raw tensor structs of an execution's inputs or outputs."""
     if count > MOST_TENSORS:
-        raise TooLong(f"{count:,} tensors are given, which is over the limit")
+        raise TooLong(f"{count:,} tensors are over the limit")
     return memory.read(address, count * TENSOR_BYTES) if count else b""
 
 
@@ -72,7 +72,7 @@ def tensors(data: bytes) -> list[GivenTensor]:
 def dimensions(memory: ProcessMemory, address: int, count: int) -> tuple[int, ...]:
     """Return the dimensions of a tensor."""
     if count > _MOST_DIMENSIONS:
-        raise TooLong(f"{count:,} dimensions are given, which is over the limit")
+        raise TooLong(f"{count:,} dimensions are over the limit")
     return memory.unpack(f"<{count}I", address) if count else ()
 
 

@@ -86,7 +86,7 @@ def facts_lines(facts: CarrierFacts) -> Iterator[str]:
         yield f"claim {mark}: {shorten(claim.what, _WIDE)}: {words}"
     yield from _more(len(facts.claims))
     for unread in facts.unread[:SHOWN]:
-        yield f"no bill: {shorten(unread.name, _WIDE)}: {shorten(unread.why, _LONG)}"
+        yield f"memory unknown for {shorten(unread.name, _WIDE)}: {shorten(unread.why, _LONG)}"
     yield from _more(len(facts.unread))
     for note in facts.notes[:SHOWN]:
         yield f"note: {shorten(note, _LONG)}"

@@ -86,7 +86,7 @@ def _facts(result: LlmResult, verbose: bool) -> Iterator[str]:
     wide = f", 8 bits: {', '.join(recipe.wide)}" if recipe.wide else ""
     block = f" in blocks of {recipe.block}" if recipe.block else ""
     yield (
-        f"recipe: {recipe.name}: layers {recipe.bits} bits{block}{wide}, embedding "
+        f"recipe {recipe.name}: layers {recipe.bits} bits{block}{wide}, embedding "
         f"{recipe.embedding}, head {recipe.head}, KV {recipe.kv}"
     )
     if verbose:

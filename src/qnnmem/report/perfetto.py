@@ -38,7 +38,7 @@ def render_perfetto(planned: PlannedFile) -> str:
 
 
 def _names(name: str, first: int) -> Iterator[dict[str, Any]]:
-    shift = f", step {first} at 0" if first else ""
+    shift = f", 0 us = step {first}" if first else ""
     title = f"{name}: bytes by step (1 us = 1 step{shift}; no time was measured)"
     yield {"ph": "M", "name": "process_name", "pid": _PROCESS, "args": {"name": title}}
     yield {

@@ -38,7 +38,7 @@ def verdict(plan: PlaceResult) -> str:
         )
     if plan.given.too_large:
         names = ", ".join(shorten(plan.contexts[n].file) for n in plan.given.too_large)
-        return f"does not fit: these contexts are larger than a whole process domain: {names}"
+        return f"does not fit: these contexts are larger than a whole process domain ({names})"
     if not plan.fits:
         return f"does not fit: {count} need {domains}, but a process has {DOMAINS.value}"
     left = plan.given.domains[-1].left if plan.given.domains else plan.budget.value

@@ -25,7 +25,7 @@ _ID_FROM = {"documents": "id from the QAIRT 2.47 documents", "library": "id from
 _SOURCES = {
     "htp": f"compiler in {_LIBRARY}, values by SoC id",
     "no-vtcm": f"compiler in {_LIBRARY}: no VTCM for this SoC id",
-    "refused": f"compiler in {_LIBRARY}: refuses this SoC id",
+    "refused": f"the compiler in {_LIBRARY} refuses this SoC id",
 }
 _LISTED = 5
 

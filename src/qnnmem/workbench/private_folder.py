@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
+from qnnmem.atomic_file import shown
 from qnnmem.cache import make_closed
 from qnnmem.errors import OutputError, UsageError
 from qnnmem.temporary_folder import is_temporary_name
@@ -49,7 +50,7 @@ def private_folder(folder: Path) -> None:
     refused.
     """
     if folder.is_file():
-        raise UsageError("the folder of the workbench is a file; choose a folder")
+        raise UsageError(f"{shown(folder)} is a file, but the workbench needs a folder; choose one")
     try:
         make_closed(folder)
         _check_owner(folder.lstat())

@@ -109,8 +109,8 @@ def replay_cut(base: Change, step: Step, rounds: Rounds) -> Change:
     for name, expected in zip(last, step["last_tensors"], strict=True):
         if name != expected:
             raise UsageError(
-                "the recipe is for another model: in this model, its cuts would end a part at "
-                f"{quote(name)}"
+                "the recipe is for another model: with its cuts, a part of this model ends at "
+                f"{quote(name)} instead of {quote(expected)}"
             )
     words = f"{counted(len(parts.parts), 'part')} as in the recipe"
     return cut(base, parts, words, rounds)

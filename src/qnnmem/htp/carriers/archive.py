@@ -176,9 +176,9 @@ class _Archive:
             elif kind in ("onnx", "epcontext"):
                 add_epcontext(noted, piece, "", inner)
             else:
-                inner.add_unread("", f"{KINDS[kind].words} has no bill", piece.size)
+                inner.add_unread("", f"the memory of {KINDS[kind].words} is not known", piece.size)
         except NotCompiled:
-            inner.add_unread("", "an ONNX model has no memory bill until it is compiled")
+            inner.add_unread("", "the memory of an ONNX model is known only after it is compiled")
         except LoadError as exc:
             inner.add_unread("", exc.reason)
         except Damaged as exc:  # the other members are still read

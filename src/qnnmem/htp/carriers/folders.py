@@ -100,7 +100,7 @@ def _engine(tree: Tree, config: str, engine: Mapping[str, Any], gathered: Gather
         _extensions(tree, beside(config, extensions), numbers, gathered)
     if _table(binary.get("lora")):
         gathered.add_unread(
-            "LoRA adapters", "LoRA adapters are applied at run time and have no bill"
+            "LoRA adapters", "LoRA adapters are applied at run time, so their memory is not counted"
         )
 
 
@@ -151,7 +151,9 @@ def read_genai(tree: Tree, name: str, gathered: Gathered) -> None:
         try:
             add_epcontext(tree, tree.piece(where), stage, gathered)
         except NotCompiled:
-            gathered.add_unread(where, "an ONNX model that is not compiled has no bill")
+            gathered.add_unread(
+                where, "the memory of an ONNX model is known only after it is compiled"
+            )
         except LoadError as exc:
             gathered.add_unread(where, f"a file that the config names cannot be read: {exc.reason}")
 

@@ -176,7 +176,9 @@ def read_litertlm(piece: Piece, gathered: Gathered) -> None:
                 gathered.merge(inner, f"section {number}")
             else:
                 gathered.add_unread(
-                    section.name, "a TFLite model that is not compiled has no bill", section.size
+                    section.name,
+                    "the memory of a TFLite model is known only after it is compiled",
+                    section.size,
                 )
         elif kind == _LM_WEIGHTS:
             size = Sourced(section.size, Origin.MEASURED, "size of the section")

@@ -179,7 +179,9 @@ class _Program:
             if candidate.head(4) == _DLC:
                 self._gathered.dlcs.append(candidate)
                 self._gathered.add_unread(
-                    name, "a DLC is compiled on the device and has no bill", candidate.size
+                    name,
+                    "a DLC is compiled on the device, so its memory is not known here",
+                    candidate.size,
                 )
                 return
         self._gathered.add_unread(name, "the content is unknown", blob.size)

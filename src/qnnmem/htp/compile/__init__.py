@@ -546,7 +546,7 @@ def _notes(options: CompileOptions, log: CompileLog, binaries: int) -> Iterator[
     if options.vtcm_mb is None and log.vtcm_size not in (None, 4 << 20):
         yield STORED_VTCM.format(used=format_size(log.vtcm_size or 0))
     if options.precision is not HtpPrecision.FP16 and options.calibration is None:
-        yield "ranges come from random data: sizes are right, but results are not accurate"
+        yield "ranges come from random data, so sizes are right, but results are not accurate"
     if binaries > 1:
         yield f"ONNX Runtime wrote {binaries} binaries; this is the first"
     yield from log.warnings

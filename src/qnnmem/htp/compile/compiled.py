@@ -58,7 +58,7 @@ def compared(difference: float, output: str) -> PartitionCheck:
 
 def not_compared(why: str) -> PartitionCheck:
     """Return the verdict for a model that was not run."""
-    verdict = f"not verified: the EPContext model was not compared with the CPU: {why}"
+    verdict = f"not verified, because the EPContext model was not compared with the CPU: {why}"
     return PartitionCheck(False, None, verdict)
 
 

@@ -76,7 +76,9 @@ def llm(
             ar=expect_items(ar, int, "ar must be the lengths of the graphs, in tokens"),
             recipe=recipe,
             bits=expect_mapping(bits, "bits must map parts to numbers of bits").items(),
-            shards=expect_items(layers, int, "shards must be a number or the layers of each shard"),
+            shards=expect_items(
+                layers, int, "shards must be the number of shards, or the number of layers in each"
+            ),
         )
     )
 

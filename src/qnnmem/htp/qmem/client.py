@@ -420,7 +420,7 @@ class HtpComposedContext(HtpClientContext):
         `room` is the free space of the process domain for registered memory, in bytes.
         """
         expect(backend, HtpBackend, "a context needs a backend from HtpBackend.create")
-        expect(soc, str, "a SoC must be a name")
+        expect(soc, str, "soc must be the name of a SoC")
         target, options = find_soc(soc), CompileOptions(vtcm_mb=vtcm_mb, opt_level=opt_level)
         check_options(target, options)
         backend.check_alive("QnnContext_create")

@@ -306,7 +306,7 @@ class MemRegistry:
             self._refuse(8005, "Q4", problem)
         if kind == MemRegisterType.ION and offset:  # its C descriptor has no field for an offset
             problem = (
-                f"offset {offset:,} is given with memory of type ION, which has no offset; "
+                f"memory of type ION has no offset, but the offset is {offset:,}; "
                 "register the memory as CUSTOM with SHARED_BUFFER"
             )
             self._refuse(8005, "Q4", problem, need=0, given=offset)

@@ -64,7 +64,7 @@ COMBINATIONS = tuple((prepared, executed) for prepared in IoMode for executed in
 
 _MOST_COPIED = 32 << 20  # bytes per copy of a measurement; larger sizes are extrapolated
 _COPY_TIME_S = 0.05
-_MATRIX = "IO layer emulated as the vendor describes Qmem graphs"
+_MATRIX = "IO layer emulated according to the vendor's description of Qmem graphs"
 
 
 def qmem_of(

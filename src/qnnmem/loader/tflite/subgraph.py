@@ -315,7 +315,7 @@ class _GraphReader:
             if not 0 <= index < len(self.file.graphs):
                 self.file.fail(f"{where} calls graph {index}, which does not exist")
             if index in self.callers:
-                self.file.fail(f"{where} calls graph {index}, which is already running")
+                self.file.fail(f"{where} calls graph {index} recursively, which is not supported")
 
     def _run(
         self, index: int, passed: tuple[int, ...], carried: frozenset[int], where: str

@@ -352,7 +352,7 @@ def _extension(root: JsonNode, section: JsonNode, find: Finder) -> Iterator[Conf
     if library is None or not isinstance(library.value, str):
         return
     if is_htp_library(library.value):
-        text = f"{quote(library.value)} is the HTP extension, so this tool file is not for LPAI"
+        text = f"{quote(library.value)} is the HTP extension, so this file is not for LPAI"
         cure = 'for LPAI write "libQnnLpaiNetRunExtensions.so"'
         yield find.error(library.at, _LIBRARY, "htp-file", text, cure)
     elif "lpai" not in library.value.lower():
@@ -476,10 +476,15 @@ class _Run:
             yield from self._pointer(document, find)
         elif kind is FileKind.HTP:
             text = "this is an HTP backend file; only LPAI files are checked"
-            yield find.error(None, "", "htp-file", text, "pass the tool file or the LPAI file")
+            yield find.error(
+                None, "", "htp-file", text, "pass the tools' config file or the LPAI file"
+            )
         else:
-            text = "this is neither a tool file nor an LPAI file"
-            cure = "a tool file has backend_extensions; an LPAI file has lpai_backend or lpai_graph"
+            text = "this is neither a config file of the QNN tools nor an LPAI file"
+            cure = (
+                "the tools' config file has backend_extensions; an LPAI file has lpai_backend or "
+                "lpai_graph"
+            )
             yield find.error(None, "", "unknown-file", text, cure)
 
     def _library(self, document: Document, find: Finder) -> Iterator[ConfigFinding]:

@@ -20,7 +20,7 @@ _MEMORY = "documented: QNN LPAI memory allocations page"
 _CONVERT = "documented: QNN LPAI model conversion page, example"
 _TOOLS = "reported: public copy of the SDK's Python tools"
 _HEADER = "reported: defaults of the LPAI graph header of 2024; JSON spelling inferred"
-_SEEN = "reported: tool files of users"
+_SEEN = "reported: seen in config files of users"
 _UNSURE = "reported: public tools page, not checked again"
 
 

@@ -89,14 +89,15 @@ def read_run_config(path: Path) -> RunConfig:
     if kind is FileKind.LPAI:
         raise LoadError(
             path,
-            "is an LPAI file; pass the tool file whose backend_extensions.config_file_path "
-            "points to it",
+            "is an LPAI file; pass the config file of the QNN tools whose "
+            "backend_extensions.config_file_path points to it",
         )
     if kind is not FileKind.TOOL and document.root.members:
-        raise LoadError(path, f"is not a tool file for LPAI: {_what(kind)}")
+        raise LoadError(path, f"is not a config file of the QNN tools for LPAI: {_what(kind)}")
     library = _read(document, "backend_extensions.shared_library_path")
     if library is not None and is_htp_library(str(library)):
-        raise LoadError(path, f"is a tool file for the HTP: it loads {quote(library)}")
+        problem = f"is a config file of the QNN tools for HTP: it loads {quote(library)}"
+        raise LoadError(path, problem)
     lpai, note = _pointed(document)
     return RunConfig(
         lpai,
@@ -146,7 +147,9 @@ def _pointed(tool: Document) -> tuple[LpaiConfig, str]:
     document = read_strictly(file.path)
     kind = classify(document.root)
     if kind is not FileKind.LPAI and document.root.members:
-        raise LoadError(file.path, "is not an LPAI file, but the tool file names it as one")
+        raise LoadError(
+            file.path, "is not an LPAI file, but the config file of the QNN tools names it as one"
+        )
     place = f"{plain_or_quoted(str(file.path))} is read instead"
     note = f"{quote(named)} is not on this machine: {place}" if file.in_place_of else ""
     return _lpai(document), note
@@ -211,7 +214,7 @@ def _refuse_fault(document: Document, key: Key, node: JsonNode) -> None:
     fault = check_value(key, node)
     if fault is None or (key.path == MEM_TYPE and node.kind is JsonKind.TEXT):
         return
-    where = f"line {node.at.line}: {key.path}: {fault.sentence}; {fault.cure}"
+    where = f"line {node.at.line}, {key.path}: {fault.sentence}; {fault.cure}"
     raise LoadError(document.path, where)
 
 

@@ -368,7 +368,7 @@ def _reset(draft: Draft, node: onnx.NodeProto) -> str | None:
     item = next((item for item in draft.model.graph.input if item.name == name), None)
     kind = type_of(item) if item is not None else None
     if kind is None or kind.elem != _BOOL or kind.shape not in ((), (1,)):
-        words = f"has reset {quote(name)}, which must be a model input that holds a single bool"
+        words = f"names {quote(name)} as its reset input, which must be a model input with one bool"
         raise refusal(draft.path, node, words)
     return str(name)
 

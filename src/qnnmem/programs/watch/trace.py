@@ -136,7 +136,7 @@ Event = StackSeen | LibrarySeen | CallSeen | LogSeen | ProgramEnd
 def read_trace(path: Path) -> Iterator[TraceHead | Event]:
     """Yield the lines of a trace in order."""
     if regular_size(path) > MOST_BYTES:
-        raise LoadError(path, f"is a trace of more than {format_size(MOST_BYTES)}, the limit")
+        raise LoadError(path, f"is larger than {format_size(MOST_BYTES)}, which is the limit")
     heads = msgspec.json.Decoder(TraceHead)
     events: msgspec.json.Decoder[Event] = msgspec.json.Decoder(Event)
     with path.open("rb") as file:
@@ -153,7 +153,7 @@ def read_trace(path: Path) -> Iterator[TraceHead | Event]:
                 raise LoadError(path, f"line {number:,} is not valid in a trace: {wrong}") from exc
             parts += parts_of(event)
             if parts > MOST_PARTS:
-                raise LoadError(path, f"is a trace of more than {MOST_PARTS:,} parts, the limit")
+                raise LoadError(path, f"has more than {MOST_PARTS:,} parts, which is the limit")
             yield event
     if number == 0:
         raise LoadError(path, f"is empty, so it is not a trace of {SCHEMA}")

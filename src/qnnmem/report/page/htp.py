@@ -311,7 +311,7 @@ def _soc(soc: SocFit, file: str) -> Iterator[Html]:
         words = ["qnnmem", "fix", file_word(file), "--backend=htp", f"--soc={soc.soc}"]
         pasted = command_line([*words, "-o", "fixed"])
         if pasted:
-            yield tag("p", "Search for a change that fits:")
+            yield tag("p", "Search for a change that makes the model fit:")
             yield command(pasted)
     sources = [
         (_POOLS.get(check.pool, check.pool), f"{number.origin.value}: {number.source}")

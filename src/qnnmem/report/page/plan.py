@@ -145,7 +145,7 @@ def _changes(plan: PlanResult) -> Iterator[Html]:
         return
     pasted = _again(plan, "fix", ["-o", "fixed"])
     if pasted:
-        yield tag("p", "Search for a change that fits:")
+        yield tag("p", "Search for a change that makes the model fit:")
         yield command(pasted)
 
 

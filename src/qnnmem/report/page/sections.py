@@ -86,7 +86,7 @@ def section_of(result: Any, where: str) -> PageSection:
         section = render(document, where) if render in _UNNAMED else render(document)
         return _with_values(section, ours)
     except (IndexError, UnicodeError) as exc:
-        raise UsageError(f"{where}: not a valid {name}: {exc}") from exc
+        raise UsageError(f"{where} is not a valid {name}: {exc}") from exc
 
 
 def _with_values(section: PageSection, result: SchemaDocument) -> PageSection:

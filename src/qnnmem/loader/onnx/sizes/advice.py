@@ -163,7 +163,8 @@ class _Advisor:
             text = failures[0][1].text
             if all(failure.is_steady for _, failure in failures):
                 return LoadError(self._model.path, f"onnxruntime rejects these sizes: {text}")
-            return (f"not fully tested: the trial run with random data failed: {text}",)
+            why = "because the trial run with random data failed"
+            return (f"not fully tested, {why}: {text}",)
         return tuple(
             f"onnxruntime rejects these sizes when {values}: {failure.text}"
             for values, failure in failures
