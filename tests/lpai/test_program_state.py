@@ -606,7 +606,9 @@ def test_an_empty_input_is_refused(tmp_path: Path) -> None:
 def test_reset_must_be_one_bool(tmp_path: Path, reset: onnx.ValueInfoProto) -> None:
     """A reset input that is not a single bool is refused."""
     node = buffer(reset="r", buffer_size=2, buffer_dim=0)
-    assert "reset 'r'" in refused(model([node], [info("x", (1, 2)), reset]), tmp_path)
+    assert "names 'r' as its reset input" in refused(
+        model([node], [info("x", (1, 2)), reset]), tmp_path
+    )
 
 
 def test_reset_must_come_from_outside(tmp_path: Path) -> None:
