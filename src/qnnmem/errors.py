@@ -82,7 +82,7 @@ Words: TypeAlias = str | tuple[str | Setting, ...]
 
 
 def join_words(words: Words, word: Callable[[Setting], str] = str) -> str:
-    """Return the words as one text; `word` formats every setting."""
+    """Join texts and settings into one text; `word` formats each setting."""
     parts = (words,) if isinstance(words, str) else words
     if word is str:
         parts = _joined_mappings(parts)
@@ -138,7 +138,7 @@ class QnnMemError(Exception):
         super().__init__(self.sentence())
 
     def sentence(self, word: Callable[[Setting], str] = str) -> str:
-        """Return place, problem and cure as one sentence; `word` formats every setting."""
+        """Return place, problem and cure as one sentence; `word` formats its settings."""
         return _after_place(printable(self.where), self._what_and_cure(word))
 
     def without_place(self, word: Callable[[Setting], str] = str) -> str:

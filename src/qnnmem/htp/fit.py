@@ -1,4 +1,4 @@
-"""Verdicts: compare the needs of a bill or a refused compile with each limit of a SoC, in bytes."""
+"""Verdicts: compare the bytes that a context or refused compile needs with the limits of a SoC."""
 
 from __future__ import annotations
 

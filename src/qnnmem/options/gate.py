@@ -59,7 +59,7 @@ class CheckOptions(Options, frozen=True, kw_only=True):
 
 
 class DiffOptions(PlanOptions, frozen=True, kw_only=True):
-    """Plan options for a comparison, and which growth counts as worse."""
+    """Options of the plans that are compared, and the growth that counts as worse."""
 
     tolerance: Annotated[
         str | None,

@@ -91,7 +91,7 @@ class CheckClientOptions(Options, frozen=True, kw_only=True):
 
 
 class WatchProgramOptions(Options, frozen=True, kw_only=True):
-    """Calls of the program to make fail, and the program's time limit."""
+    """Which of the program's calls fail on purpose, and the program's time limit."""
 
     fail: Annotated[
         tuple[str, ...],

@@ -50,7 +50,7 @@ class Packing(Protocol):
     most_pairs: int  # limit on overlapping pairs, as each takes memory
 
     def eliminate(self, limit: Sequence[int]) -> list[int]:
-        """Return the buffers that fit wherever the others are placed."""
+        """Return the buffers that fit no matter where the others are placed."""
         ...
 
     def place(
@@ -137,7 +137,7 @@ class CompiledPacking:
         self.buffers = _ints([len(instance), instance.sections, *addresses])
 
     def eliminate(self, limit: Sequence[int]) -> list[int]:
-        """Return the buffers that fit wherever the others are placed."""
+        """Return the buffers that fit no matter where the others are placed."""
         limits, order = _ints(limit), _ints([0]) * len(limit)
         count = _library().packing_eliminate(
             _address(self.buffers), _address(limits), MOST_ELIMINATION_LOOKS, _address(order)

@@ -197,7 +197,7 @@ def deployment_lines(change: JudgedChange) -> Iterator[str]:
 
 
 def scope_lines(result: FixResult) -> Iterator[str]:
-    """Yield a warning that the change helps only one backend, unless the model is unchanged."""
+    """Yield a warning that the change helps only one backend, if the fix changes the model."""
     change = result.best.change
     if change.model is not result.case.model or change.parts is not None:
         own, other = ("LPAI", "HTP") if result.backend == "lpai" else ("HTP", "LPAI")

@@ -237,7 +237,7 @@ def read_all(paths: Sequence[Path | str]) -> tuple[tuple[Line, ...], tuple[Entry
 
 
 def read_folder(path: Path | str, own: bool = False) -> tuple[tuple[Line, ...], tuple[Entry, ...]]:
-    """Return the line templates that belong to no entry, and the entries, of a folder or file."""
+    """Read a folder or file; return its line templates that belong to no entry, and its entries."""
     return _parsed(read_files(path), own)
 
 

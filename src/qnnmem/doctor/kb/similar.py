@@ -135,7 +135,7 @@ class WordIndex(msgspec.Struct, frozen=True):
         return math.log(1 + (len(self.ids) - have + 0.5) / (have + 0.5))
 
     def values(self, word: str) -> Iterator[tuple[int, float]]:
-        """Yield the number of each entry that contains a word, with the word's weight there."""
+        """Yield the index of each entry that contains a word, with the weight in that entry."""
         weight, usual = self.weight(word), sum(self.totals) / max(len(self.totals), 1)
         for number, times in self.holders[word]:
             room = _K1 * (1 - _B + _B * self.totals[number] / usual)

@@ -274,7 +274,7 @@ def _shape(text: bytes) -> bytes:
 
 
 def _alike(text: bytes) -> bytes:
-    """Return a text in which a single 1 replaces every number."""
+    """Return the text with each number replaced by the digit 1."""
     return _RUN.sub(b"1", _shape(text))
 
 

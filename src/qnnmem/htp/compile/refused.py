@@ -105,7 +105,7 @@ def _each_once(nodes: Iterable[RefusedNode]) -> tuple[RefusedNode, ...]:
 
 
 def decisive_line(log: Sequence[LogLine]) -> str:
-    """Return the first line that states why a compile failed after the nodes were judged."""
+    """Return the first line below the verdicts on single nodes that states why a compile failed."""
     last = max((index for index, line in enumerate(log) if _VERDICT.match(line.text)), default=-1)
     for line in log[last + 1 :]:
         if line.level == "E" and not is_generic(line.text):

@@ -180,7 +180,7 @@ def kv_per_token(model: LlmModel, recipe: LlmRecipe) -> int:
 
 
 def graph_layers(graph: LlmGraph) -> float:
-    """Return how many bytes of the file a graph's layers take in addition to their weights."""
+    """Return how many bytes a graph's layers take in the file, without their weights."""
     ar, context = graph.ar, graph.context
     per_head = 2_600 + 1.34 * context if ar == 1 else 3_100 + 2.34 * context * max(1, ar / 128)
     return graph.part.layers * graph.model.heads * per_head

@@ -236,7 +236,7 @@ def execute(call: ClientCall) -> int:
 
 
 def _signal(call: ClientCall) -> Signal | None:
-    """Return the signal of an execution; fail the call if it watches another execution."""
+    """Return the signal of an execution; fail the call if the signal watches another execution."""
     if not call.word(6):
         return None
     signal: Signal = call.handle(6, "signal", 9003)
