@@ -4,7 +4,8 @@ A person probably selected the few lines of a short log for the doctor. If any l
 line without a QNN word can report a failure, too. If no line is about QNN, the log has no failure:
 
 nothing about QNN       without a QNN word, tag, library or code, the log is not judged
-chips or codes only     the cause model decides whether another program wrote the log
+chip words only         the cause model decides whether another program wrote the log, also if a
+                        template knows a failing line of a log without any such word
 success at the end      earlier failed attempts are not failures
 no failing line         the cause model decides whether the log shows a failure
 
