@@ -11,9 +11,10 @@ import reference
 
 from qnnmem.report.page.sections import section_of
 from qnnmem.results import plan
-from qnnmem.results.read import read_result
+from qnnmem.results.read import read_result, result_types
 from qnnmem.results.result import Count, describe
 from qnnmem.results.schema import encode, schema_of
+from qnnmem.wire import ready
 from qnnmem.workbench.show import fragment
 
 
@@ -34,6 +35,9 @@ ROW = '<code class="result-key">rounds</code></td><td>{}</td><td>Rounds of the &
 
 @pytest.fixture(autouse=True)
 def _new_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    # Types that contain plans look up PlanResult on their first use and keep it for good.
+    for kind in result_types():
+        ready(kind)
     monkeypatch.setattr(plan, "PlanResult", WithNewField)
 
 
