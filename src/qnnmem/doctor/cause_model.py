@@ -69,7 +69,7 @@ class Guess(msgspec.Struct, frozen=True):
 
     @property
     def ranked(self) -> dict[str, float]:
-        """Probabilities of the causes, highest first; the memory causes add up to `memory`."""
+        """Probabilities of the causes, highest first; those of memory causes add up to `memory`."""
         share = self.memory_causes
         short, other = self.memory / max(share, 1e-9), (1 - self.memory) / max(1 - share, 1e-9)
         odds = {one: odd * (short if is_memory(one) else other) for one, odd in self.causes.items()}
@@ -82,7 +82,7 @@ class Guess(msgspec.Struct, frozen=True):
 
     @property
     def odds(self) -> float:
-        """Probability of the likeliest cause, lowered if such lines often leave the cause open."""
+        """Probability of the likeliest cause, lowered if the text might leave the cause open."""
         return self.causes[self.cause] * math.sqrt(self.decides["cause"]) * self._doubt
 
     @property
@@ -97,13 +97,13 @@ class Guess(msgspec.Struct, frozen=True):
 
     @property
     def side_odds(self) -> float:
-        """Probability of the likelier side, lowered if such lines often leave the side open."""
+        """Probability of the likelier side, lowered if the text might leave the side open."""
         tells = math.pow(self.tells["side"], 0.25)
         return max(self.memory, 1 - self.memory) * tells * self._doubt
 
     @property
     def _doubt(self) -> float:
-        """Factor that lowers the other probabilities if the text might show a successful run."""
+        """Probability that the text shows a failed run, as a factor of `odds` and `side_odds`."""
         return self.outcomes["failing"]
 
     @property

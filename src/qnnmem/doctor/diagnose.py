@@ -58,7 +58,7 @@ class Diagnosis:
                     self.log_of.update(dict.fromkeys(parts, stream))
 
     def _note_facts(self, stream: int, line: int, seen: Sighting, parts: Sequence[str]) -> None:
-        """Store each fact's first value in the log; sessions can arrive in any order."""
+        """Store the first value in the log for each fact; sessions can arrive in any order."""
         facts = self._facts.setdefault(stream, {})
         self.log_of.update(dict.fromkeys(parts, stream))
         for name, value in zip(self._telling[line], seen.values, strict=True):
@@ -87,7 +87,7 @@ class Diagnosis:
 
     @property
     def facts(self) -> dict[int, dict[str, str]]:
-        """Facts about the device and the build that each log states, by log number."""
+        """Facts that each log states about the device and the build, by log number."""
         return {
             log: {name: facts[name][1] for name in FACTS if name in facts}
             for log, facts in sorted(self._facts.items())

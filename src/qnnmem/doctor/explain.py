@@ -76,7 +76,7 @@ def _involving(number: Number, entries: Iterable[Entry]) -> Iterable[Entry]:
 
 
 def _tests(entry: Entry, code: int) -> bool:
-    """Return True if a condition of the entry tests the code; codes below 1000 are ambiguous."""
+    """Return True if a condition of the entry tests the code; always False for codes below 1000."""
     if code < 1000:
         return False
     return any(

@@ -112,7 +112,7 @@ class Follower:
             self._diagnosis.take(0, (session,), self._parts)
 
     def _steps(self) -> tuple[Step, ...]:
-        """Return the steps that unwrap the log, chosen from the bytes before the first pause."""
+        """Return the steps that unwrap the log, chosen from the bytes before its first pause."""
         while len(self._left) < LOOKED_AT and not self._ended:
             data = self._feed.get(_MOMENT)
             self._ended = data == b""
@@ -125,7 +125,7 @@ class Follower:
         return steps_of(self._left, self._size or None)
 
     def _shift(self, number: int) -> int:
-        """Return the number to add to a line's `number` in the log to get that in the file."""
+        """Return the line number in the file minus the line's `number` in the log."""
         return 0 if self._unwrapping is None else self._unwrapping.shift(number)
 
     def _readinto(self, view: memoryview) -> int:
@@ -213,8 +213,8 @@ class _LiveScanner(LogScanner):
     def rest(self, knowledge: Knowledge, engine: SearchEngine) -> Iterator[Hit]:
         """Yield the hits in the part not yet scanned, as if the log ended here.
 
-        Offsets count from the start of the buffer; line 1 is the first line that `lines` does not
-        count yet.
+        Offsets count from the start of the buffer. Line 1 is the first line after the lines that
+        `lines` counts.
         """
         data = memoryview(bytes(self._view[: self._fill]))
         start = self._at

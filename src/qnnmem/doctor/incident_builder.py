@@ -246,7 +246,7 @@ def _said_by_model(
 
 
 def _leaning(made: Guess, shown: Sequence[Candidate], says_1002: bool) -> bool | Literal["unknown"]:
-    """Return whether memory is probably short; "unknown" if candidates or code contradict this."""
+    """Return whether memory is short if model, candidates and code agree, else "unknown"."""
     from qnnmem.doctor.cause_model import threshold
 
     if max(made.memory, 1 - made.memory) < threshold("leaning"):
@@ -454,7 +454,7 @@ def _shown(one: Sighting, parts: Sequence[str], decides: bool = False) -> Eviden
 
 
 class _Quantities(NamedTuple):
-    """Places of the named numbers in lines with the same templates in the same order."""
+    """Positions of the named numbers in lines with the same templates in the same order."""
 
     named: tuple[tuple[str, int, int], ...]  # name, line, number in it
     sizes: tuple[tuple[int, int, int], ...]  # lines that say what is needed and the limit, where
@@ -483,7 +483,7 @@ class _QuantityNames:
         return found, None
 
     def _look(self, numbers: Sequence[int]) -> _Quantities:
-        """Return where each named number is: its last place in the first line that contains it."""
+        """Return the last position of each named number in the first line that contains it."""
         named: dict[str, tuple[int, int]] = {}
         sizes: list[tuple[int, int, int]] = []
         for line, number in enumerate(numbers):

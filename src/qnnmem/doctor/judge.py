@@ -18,7 +18,7 @@ from qnnmem.doctor.kb.knowledge import Knowledge
 
 
 class SeenTemplate(msgspec.Struct, frozen=True):
-    """Line template seen in an incident: how often it occurs, and its first line's values."""
+    """Line template seen in an incident: how often it occurs, and the values in its first line."""
 
     template: int  # template number
     times: int

@@ -39,7 +39,7 @@ def code_named(name: str) -> int | None:
 
 
 def is_known(code: int) -> bool:
-    """Return True if a bare number is a code; False from 0 to 999, which are too ambiguous."""
+    """Return True if a bare number is a code; always False from 0 to 999, which are ambiguous."""
     if 0 <= code < 1000:
         return False
     answers = _answers()
@@ -73,7 +73,7 @@ def _answers() -> _Answers:
 
 @lru_cache(maxsize=1)
 def _name() -> str:
-    """Return a cache name that depends on the release and on all files next to the tables."""
+    """Return a cache name that depends on the release and on the files beside the tables."""
     from qnnmem.version import __version__
 
     folder = Path(__file__).parent.parent / "qnn"

@@ -188,7 +188,7 @@ def _sentence(one: Comparison, in_use: int) -> str:
 
 
 def _unlike(size: int, other: int) -> str:
-    """Return a size as text, with the number of bytes if both sizes round to the same text."""
+    """Return a size as text, with its number of bytes if `other` rounds to the same text."""
     words = format_size(size)
     same = size != other and words == format_size(other)
     return f"{words} ({size:,} bytes)" if same else words

@@ -85,7 +85,7 @@ class ImageLook:
         return f"{self.root}{path}"
 
     def _inside(self, path: str) -> Unseen | None:
-        """Return None if a path, after following links, is inside the image; else why not."""
+        """Return None if a path leads into the image when its links are followed; else why not."""
         if path.startswith(("/proc/", "/sys/", "/dev/")):
             return Unseen("an image is not a running system")
         try:

@@ -20,7 +20,7 @@ _BUFFERS = (*_SHORT, "mem_dsp_va", "mem_map_layer", "mem_multi_context", "mem_bu
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """Subject of a check: why it matters, and which causes of failures it can explain."""
+    """Subject of a check: why the check matters, and which causes of failures it can explain."""
 
     id: str
     name: str

@@ -85,7 +85,7 @@ def _what_is_missing(
 
 
 def judge_releases(seen: Survey) -> Outcome:
-    """Check that library, system library, stub and skel contain the same build id."""
+    """Check that libQnnHtp.so, libQnnSystem.so, stub and skel state the same build id."""
     known = {
         path: max(names, key=len)
         for path, names in seen.releases.items()

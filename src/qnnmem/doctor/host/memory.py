@@ -25,7 +25,7 @@ GOOD, PROBLEM, NOT_KNOWN = HostVerdict.GOOD, HostVerdict.PROBLEM, HostVerdict.NO
 
 
 def judge_free(seen: Survey) -> Outcome:
-    """Check how much memory is available without taking any from other processes."""
+    """Check how much memory is available without taking memory away from other processes."""
     if isinstance(seen.meminfo, Unseen):
         return Outcome(f"/proc/meminfo: {seen.meminfo.reason}", NOT_KNOWN)
     sizes = _sizes(seen.meminfo)

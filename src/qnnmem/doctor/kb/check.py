@@ -137,7 +137,7 @@ def _is_named_by_model(entry: Entry) -> bool:
 
 
 def _cause_by_model(lines: Sequence[str], entry: Entry) -> str:
-    """Return the model's cause; `mem_unknown` or `unknown` if the entry names no cause."""
+    """Return the cause that the model names; `mem_unknown` or `unknown` if the entry names none."""
     from qnnmem.doctor.cause_model import guess
 
     made = guess("\n".join(lines))

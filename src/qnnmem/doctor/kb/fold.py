@@ -153,7 +153,7 @@ def _hole(hole: str) -> str:
 
 
 def _forms(text: str) -> list[str]:
-    """Return a template's expansions, one per combination of choices; empty if over a limit."""
+    """Return one expansion for each combination of a template's choices; [] above a limit."""
     pieces = _CHOICE.split(text)
     choices = [piece.split("|") if index % 2 else [piece] for index, piece in enumerate(pieces)]
     count = 1

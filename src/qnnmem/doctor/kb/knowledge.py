@@ -150,7 +150,7 @@ class Knowledge:
 
     @cached_property
     def undeciding(self) -> frozenset[int]:
-        """Failure templates that decide no cause; other words of a matching line might name it."""
+        """Templates of failures that decide no cause; a line's other words might name the cause."""
         deciding = {
             sign
             for entry in self.entries
@@ -232,7 +232,7 @@ def unpack(data: bytes) -> PackedKnowledge:
 
 
 def read_all(paths: Sequence[Path | str]) -> tuple[tuple[Line, ...], tuple[Entry, ...]]:
-    """Return built-in and team line templates and entries; the team's entries come first."""
+    """Return the line templates, built-in ones first, and the entries, a team's own first."""
     return _together([read_files(path) for path in paths])
 
 

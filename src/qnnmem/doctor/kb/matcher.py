@@ -99,7 +99,7 @@ class _Part:
         return (self._back(low, 0, start) if self._lead else start), spans, start, end
 
     def _back(self, low: bytes, least: int, at: int) -> int:
-        """Return the start of the blanks before a position if the part includes them, else `at`."""
+        """Return the start of the blanks before `at` if the part begins with blanks, else `at`."""
         if not self._lead:
             return at
         least = max(least, at - MOST_BLANKS)
@@ -210,7 +210,7 @@ def _steps(regex: str) -> tuple[bytes, list[_Step]] | None:
 
 
 def _element(regex: str, at: int, last: int) -> int:
-    """Return the end of the number, blanks or final hole (up to `last`) at `at`; 0 for others."""
+    """Return the end of the number, blanks or final hole that starts at `at`; 0 for other text."""
     if regex.startswith(BLANKS, at):
         return at + len(BLANKS)
     settled = regex.startswith(_SETTLED, at)

@@ -3,8 +3,8 @@
 Engines that search for many texts in parallel slow down if the texts end like ordinary words, and
 the texts of messages do. Therefore lines are first searched for a few hundred prefilter texts. Two
 thirds of the templates contain a failure word, which is their prefilter text. For the other
-templates, the prefilter text is the beginning of an anchor whose end is rarest in ordinary logs.
-Only lines with a prefilter text are searched for the templates' anchors.
+templates, it is the beginning of an anchor, cut where the last characters are rarest in ordinary
+logs. Only lines with a prefilter text are searched for the templates' anchors.
 """
 
 from __future__ import annotations

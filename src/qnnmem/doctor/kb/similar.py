@@ -75,7 +75,7 @@ def find(text: str, entries: Sequence[Entry], limit: int = 10) -> tuple[FoundEnt
 
 
 def _place(asked: str, entry: Entry) -> int:
-    """Return a number for the best place where an entry contains `asked`; lower is better.
+    """Return where an entry contains `asked`, as a number from 0 (best) to 4.
 
     0: `asked` is the id; 1: the title contains it; 2: the cause or a typical line contains it;
     3: one sentence contains all its words, in any order; 4: not found.
@@ -135,14 +135,14 @@ class WordIndex(msgspec.Struct, frozen=True):
         return math.log(1 + (len(self.ids) - have + 0.5) / (have + 0.5))
 
     def values(self, word: str) -> Iterator[tuple[int, float]]:
-        """Yield the index of each entry that contains a word, with the weight in that entry."""
+        """Yield the index of each entry that contains a word, with the word's weight in it."""
         weight, usual = self.weight(word), sum(self.totals) / max(len(self.totals), 1)
         for number, times in self.holders[word]:
             room = _K1 * (1 - _B + _B * self.totals[number] / usual)
             yield number, weight * times * (_K1 + 1) / (times + room)
 
     def has(self, number: int, word: str) -> bool:
-        """Return True if the entry with this number contains the word."""
+        """Return True if the entry with this index contains the word."""
         return any(number == holder for holder, _ in self.holders.get(word, ()))
 
 

@@ -163,7 +163,7 @@ class FixedTexts:
     def hits(
         self, buffer: bytes | bytearray, low: int, high: int, apart: int
     ) -> list[tuple[int, int]]:
-        """Return the end and number of each text; drop repeats within `apart` bytes of a line."""
+        """Return the end and number of each text; drop repeats within `apart` bytes in one line."""
         out: list[tuple[int, int]] = []
         start, size = ctypes.c_size_t(0), high - low
         data, told = _address(buffer, low), self._told
@@ -182,7 +182,7 @@ class FixedTexts:
 
 
 class LookedFor:
-    """Texts to search for: anchors, failure words, the QNN words that they need, and messages."""
+    """Texts to search for: anchors, failure words with the QNN words they need, and messages."""
 
     def __init__(self, library: Any, texts: Sequence[FixedTexts], messages: _Messages) -> None:
         self._library, self._texts, self._messages = library, texts, messages

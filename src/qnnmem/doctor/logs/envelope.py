@@ -192,7 +192,7 @@ class Unwrapping:
         return got
 
     def shift(self, number: int) -> int:
-        """Return the number to add to a line's `number` in the log to get that in the file."""
+        """Return the line number in the file minus the line's `number` in the log."""
         at = max(bisect_right(self._starts, number) - 1, 0)
         line, pace = self._places[at]
         return line + pace * max(number - self._starts[at], 0) - number

@@ -32,7 +32,7 @@ class LineMemory(Protocol):
     by_letters: bool  # True: only lines that are irrelevant whatever their digits are stored
 
     def leave_out(self, raw: bytes, body: int, style: int, by_letters: bool) -> None:
-        """Remember an irrelevant line; `by_letters`: it is irrelevant whatever its digits are."""
+        """Remember an irrelevant line; with `by_letters`, also lines that differ only in digits."""
         ...
 
     def know(self, message: bytes, style: int, number: int) -> bool:
@@ -80,7 +80,7 @@ class LettersMemory:
         return letters in self._dull
 
     def place(self, start: int, stop: int, raw: bytes) -> PlaceOfLine:
-        """Return a line's place, with the number of its message if the message is stored."""
+        """Return a line's position, with the number of its message if the message is stored."""
         head = LOGCAT.match(raw)
         if head is None:
             return start, stop, -1, 0, 0, NO_PROCESS, NO_HEAD, 0

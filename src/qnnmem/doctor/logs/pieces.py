@@ -43,7 +43,7 @@ def goes_on(one: Header, text: bytes, other: Header) -> bool:
 
 
 def wholes(before: Sequence[bytes], text: bytes, forward: bytes) -> Iterator[bytes]:
-    """Yield possible whole messages of a line: joined with later, then with earlier lines.
+    """Yield possible whole messages: the line with later lines, then with earlier lines.
 
     `before` contains the lines before the text, nearest last; `forward` begins with the text.
     """

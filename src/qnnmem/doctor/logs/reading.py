@@ -95,7 +95,7 @@ class FailingLine(msgspec.Struct, frozen=True):
 
 
 class _Shape(msgspec.Struct, frozen=True):
-    """Meaning of a line; of its numbers, only zero and nonzero are distinguished."""
+    """Meaning of a line, which depends on its numbers only by whether they are zero."""
 
     stage: str
     failing: bool  # False: the code must be a known code
@@ -186,7 +186,7 @@ def may_name_qnn(low: bytes) -> bool:
 
 
 def failing_pieces(text: bytes) -> Iterator[bytes]:
-    """Yield pieces of a long line: its head and the text around a failure word and a QNN word."""
+    """Yield pieces of a long line: the head, with the text around a failure word and a QNN word."""
     low, body = text.lower(), header.parse(text).body
     if not _has_ours(low):
         return

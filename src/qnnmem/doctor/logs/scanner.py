@@ -370,7 +370,7 @@ class LogScanner:
         return Hit(self._base + start, number, other.pid, other.time, before, whole, opens), found
 
     def _wrapped(self, low: int, high: int, text: bytes) -> Iterator[bytes]:
-        """Yield possible whole messages of a line: joined with later, then with earlier lines."""
+        """Yield possible whole messages: the line with later lines, then with earlier lines."""
         head = header.parse(text)
         before: list[bytes] = []
         at = low

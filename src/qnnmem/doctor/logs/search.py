@@ -333,7 +333,7 @@ def _lines_matching(text: bytes, pattern: Any) -> Iterator[tuple[int, int]]:
 
 
 def _hits(database: Any, buffer: LogBytes, low: int, high: int) -> list[tuple[int, int]]:
-    """Return the end (from `low`) and number of each text; drop repeats within `APART` bytes."""
+    """Return the end (minus `low`) and number of each text; drop repeats within `APART` bytes."""
     hits: list[tuple[int, int]] = []
     last: dict[int, int] = {}  # last offset of each text in the current line
     first, stop = 0, -1  # range of the current line; ends come in order, or some are recorded twice

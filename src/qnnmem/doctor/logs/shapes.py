@@ -63,7 +63,7 @@ _FOREIGN = LineShape((), (), (), False, False, True)  # the same, recognised by 
 
 
 class ReadingBudget:
-    """Limit on how many shapes of a log are read for failures, which takes about 10 ms each.
+    """Limit on how many shapes of a log are read for failures; each reading takes about 10 ms.
 
     Logs of programs have a few dozen shapes. In a log of shuffled words, each line has a new shape.
     """
@@ -72,7 +72,7 @@ class ReadingBudget:
         self._read = self.unread = 0
 
     def may_read(self, offset: int) -> bool:
-        """Return True, and count a reading, if a new shape first seen at `offset` may be read."""
+        """Count a new shape, first seen at `offset`, and return whether it may be read."""
         if self._read < _FIRST_READ + offset // _BYTES_FOR_READ:
             self._read += 1
             return True
@@ -160,7 +160,7 @@ class LineShapes:
         return not self.engine.scan(bare, 0, len(bare))
 
     def holds(self, low: bytes, template: int) -> bool:
-        """Return True if a lower-case line contains a template's prefilter text and an anchor."""
+        """Return True if a lower-case line contains the template's prefilter text and an anchor."""
         if self._knowledge.prefilter_bytes[template] not in low:
             return False
         return any(anchor in low for anchor in self._anchors[template])
@@ -267,7 +267,7 @@ class _NumberedTemplates:
 
 
 def _shape(text: bytes) -> bytes:
-    """Return a text with 1 for every nonzero number, or a few digits for a long number."""
+    """Return a text with 1 for each nonzero number; a long number can keep a few digits."""
     ones = text.translate(_ONES).replace(b"10", b"1").replace(b"10", b"1")
     ones = ones.replace(b"1111", b"1").replace(b"11", b"1").replace(b"11", b"1")
     return _HEX.sub(b"0x1", ones) if b"0x" in ones else ones

@@ -1,11 +1,12 @@
 """Reading of short logs as a whole, and of the end of every log.
 
 A person probably selected the few lines of a short log for the doctor. If any line is about QNN, a
-line without a QNN word can report a failure, too. If no line is about QNN, the log has no failure:
+line without a QNN word can report a failure, too. If no line is about QNN, the log has no failure.
+More rules:
 
 nothing about QNN       without a QNN word, tag, library or code, the log is not judged
-chip words only         the cause model decides whether another program wrote the log, also if a
-                        template knows a failing line of a log without any such word
+chip words only         the cause model decides whether another program wrote the log
+known failing line      in a log without QNN or chip words, the cause model decides this, too
 success at the end      earlier failed attempts are not failures
 no failing line         the cause model decides whether the log shows a failure
 
@@ -112,7 +113,7 @@ def _failing_lines(
 ) -> Iterator[Hit]:
     """Yield failures in lines without a QNN word, if their process has a QNN word in other lines.
 
-    In a longer log, such lines are about other work, so nothing is yielded.
+    In a log that is not short, such lines are about other work, so nothing is yielded.
     """
     if not is_chosen(b"\n".join(lines)):
         return

@@ -142,7 +142,7 @@ class OpenPart:
         self._read, self.shift = unwrapping.readinto, unwrapping.shift
 
     def _looked_at(self, view: memoryview, got: int) -> int:
-        """Start to unwrap the log if its first bytes require it; return how much was filled."""
+        """Start unwrapping if the first bytes require it; return how many bytes `view` contains."""
         first = bytes(view[:got])
         _refuse_archive(self.name, first)
         if not (steps := steps_of(first, None)):
@@ -168,7 +168,7 @@ class OpenPart:
         _close(self._file)
 
     def _broken(self, exc: BaseException) -> int:
-        """Return 0 (end of the log) if compressed data is damaged later; else raise LoadError."""
+        """Return 0 (end of the log) if readable data precedes the damage; else raise LoadError."""
         if self.packed in _AS_IT_IS or not self._out:
             reason = getattr(exc, "strerror", None) or str(exc) or type(exc).__name__
             raise LoadError(self.name, f"cannot be read: {reason}") from exc

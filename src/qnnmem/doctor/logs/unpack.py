@@ -64,7 +64,7 @@ def bomb_words(unpacked: int, packed: int) -> str:
 
 
 def unpacking(packed: str, file: CountedBytes) -> ReadInto:
-    """Return a function that fills a view with decompressed bytes and returns how many."""
+    """Return a function that fills a view with decompressed bytes and returns their number."""
     if packed == "gzip":
         return _Inflate(file, _GZIP).readinto
     if packed == "deflate":
