@@ -92,7 +92,7 @@ def _kind(path: str) -> str:
 
 
 def kind_of(mode: int) -> str:
-    """Return the kind of a special file as text, such as a pipe or a device."""
+    """Return the kind of a special file, e.g. a pipe or a device, as text."""
     return next((words for test, words in _KINDS if test(mode)), "not a regular file")
 
 

@@ -151,7 +151,7 @@ class Processes(Executor):
 
 
 def _may_fork() -> bool:
-    """Return True if workers can be forked safely; forked workers need no imports.
+    """Return True if workers can be forked safely; a forked worker has all modules loaded.
 
     A fork is safe only if no other thread can hold a lock, so a replacement pool is not forked.
     The system libraries of macOS do not support forking.

@@ -281,7 +281,7 @@ def _message(text: bytes) -> bytes:
 
 
 def _plain(body: bytes) -> bytes:
-    """Return a message without folders and without the source position of the print."""
+    """Return a message without folders and without the source position of the print statement."""
     return _without_folders(_PRINTS_FROM.sub(b" ", body))
 
 

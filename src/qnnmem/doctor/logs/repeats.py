@@ -88,7 +88,7 @@ class RepeatedLines:
         return self._numbered[number - 1]
 
     def begin(self) -> None:
-        """Prepare for the next region: the engine now knows all messages; clear a full memory."""
+        """Prepare for the next region: forget which messages are new, and clear a full memory."""
         self.fresh.clear()
         if self._memory.full:
             self._memory.clear()

@@ -212,7 +212,7 @@ class KeptShapes:
 
 
 class _Last(threading.local):
-    """Last shapes of each thread: engines have scratch memory, so threads cannot share them."""
+    """Last shapes of each thread: threads cannot share engines, which have scratch memory."""
 
     kept: KeptShapes | None = None
 
