@@ -68,8 +68,7 @@ class _Scan:
     def walk(self) -> None:
         """Visit every message with an explicit stack, because the file controls the depth.
 
-        Only enclosing messages are on the stack: a list of all siblings would be the unbounded
-        memory that this check prevents.
+        Only enclosing messages are on the stack: a list of all siblings could grow without bound.
         """
         stack = [self._children("Model", 0, len(self.blob))]
         while stack:

@@ -119,7 +119,7 @@ class DependentShapes(LoadError):
         super().__init__(path, reason, cure=chain_words(cure, end))
 
     def joined(self, later: DependentShapes) -> DependentShapes:
-        """Return one error about the shapes of two errors."""
+        """Return one error about the shapes of this error and of a later error."""
         names = {shape.name for shape in self.shapes}
         new = [shape for shape in later.shapes if shape.name not in names]
         return DependentShapes(self.path, [*self.shapes, *new], {**self.seen, **later.seen})

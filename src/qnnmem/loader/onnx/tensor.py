@@ -134,7 +134,7 @@ def _with_inner(
 
 
 def count_tensors(graph: onnx.GraphProto) -> int:
-    """Return the number of values in a graph: inputs, weights and outputs of nodes."""
+    """Return the number of values in a graph: inputs, weights and node outputs."""
     names = {item.name for item in (*graph.input, *graph.initializer)}
     names |= {name for node in graph.node for name in node.output if name}
     return len(names)

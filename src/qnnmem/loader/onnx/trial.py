@@ -68,7 +68,7 @@ class TrialChild(ChildProcess):
         return self._model(reply)  # nested calls can expand beyond any file size
 
     def optimise(self, model: onnx.ModelProto) -> onnx.ModelProto:
-        """Return the model after onnxruntime's optimisations that precede choosing providers."""
+        """Return the model as onnxruntime optimises it before choosing execution providers."""
         request = OptimiseBasic(self._path.parent.resolve())
         _, reply = self._ask(request, Done, model.SerializeToString(), MAX_COMPUTED)
         return self._model(reply)

@@ -69,7 +69,7 @@ class TfliteFile:
         raise LoadError(self.path, reason)
 
     def unique(self, name: str, position: int) -> str:
-        """Return a free name: `name` (if empty, `tensor_position`), with `_position` if taken."""
+        """Return an unused name: `name` or `tensor_<position>`, plus `_<position>` if needed."""
         chosen = name or f"tensor_{position}"
         while chosen in self.taken:
             chosen = f"{chosen}_{position}"

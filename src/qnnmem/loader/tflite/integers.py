@@ -155,7 +155,8 @@ def emit_table_lookup(step: TfliteStep, function: Callable[[NDArray[Any]], NDArr
 def unsigned(step: TfliteStep, position: int) -> tuple[str, int]:
     """Return the name of an 8-bit input as unsigned integers, and their zero point.
 
-    Products of unsigned integers are exact on every processor; mixed products can saturate.
+    Products of unsigned integers are exact on every processor; products of signed with unsigned
+    integers can saturate.
     """
     tensor = step.tensor(position)
     zero = tensor.zeros[0] if tensor.zeros else 0

@@ -137,7 +137,7 @@ def _target(call: Call) -> list[int]:
 
 
 def squeeze(call: Call) -> list[Shape]:
-    """Return the output shape of SQUEEZE: without the named axes, or without all of size 1."""
+    """Return the output shape of SQUEEZE: without the given axes, or without all axes of size 1."""
     shape = call.shape(0)
     named = call.op.options.get("SqueezeDims", ())
     axes = {call.axis(axis, len(shape)) for axis in named}

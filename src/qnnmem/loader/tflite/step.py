@@ -43,7 +43,7 @@ class TfliteDraft(NodeDraft):
     _left: int = _MOST_COMPUTED
 
     def shape(self, index: int) -> Shape:
-        """Return the shape of a tensor in the model, which may differ from the stored one."""
+        """Return the shape of a tensor in the model, which can differ from the stored shape."""
         tensor = self.tensors.get(self.names[index]) if index in self.made else None
         return self.graph.tensors[index].shape if tensor is None else tensor.shape
 
@@ -242,7 +242,7 @@ class TfliteStep(NodeWriter):
         return self._dequantize(name, tensor.scales, zeros, order.index(tensor.axis), value.dtype)
 
     def bias(self) -> list[str]:
-        """Return a list with the name of the bias as real numbers; empty without a bias."""
+        """Return a list with the name of the bias as real numbers; empty if there is no bias."""
         if not self.has(2):
             return []
         value = self.value(2)

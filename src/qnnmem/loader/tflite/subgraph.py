@@ -1,8 +1,8 @@
 """One TFLite subgraph, and the subgraphs it runs, as an `ir.Model`.
 
-Reads the operators in file order, which is the order of execution. An operator with only constant
-inputs becomes a constant. Handles of resource variables are resolved to their state. The other
-operators become the ops of the model if they are needed.
+The operators are read in file order, which is the order of execution. An operator with only
+constant inputs becomes a constant. Handles of resource variables are resolved to their state. The
+other operators become the ops of the model if they are needed.
 """
 
 from __future__ import annotations

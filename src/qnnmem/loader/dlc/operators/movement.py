@@ -92,7 +92,7 @@ def _pad(step: Step) -> None:
 
 
 def _padding_value(step: Step) -> str:
-    """Return the name of the padding value; an integer has the encoding of the input."""
+    """Return the name of the padding value; an integer value has the encoding of the input."""
     value = step.scalar("pad_constant_value", 0.0)
     kind, quant = step.tensor(0).data_type, step.tensor(0).quantization
     if isinstance(value, int) and quant is not None and quant.scales:

@@ -66,7 +66,7 @@ def group(graph: OnnxGraph, alive: Collection[int], const: Collection[str]) -> l
 
 
 class _Folding:
-    """Live, non-constant nodes of a graph, and the quantization nodes to fold into others."""
+    """Live, non-constant nodes of a graph, and the quantization nodes to fold into these nodes."""
 
     def __init__(self, graph: OnnxGraph, alive: Collection[int], const: Collection[str]) -> None:
         self.nodes = list(graph.node)
