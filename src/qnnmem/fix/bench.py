@@ -134,7 +134,7 @@ class CaseBench:
         return JudgedChange(change, self._before, need, proof, monotonic() - begin)
 
     def remembered(self, question: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """Return the answer to a question that an earlier run cached; None if no run did."""
+        """Return an earlier run's cached answer to a question; None if there is no answer."""
         return None if self._memory is None else self._memory.get(self._key(question))
 
     def remember(self, question: Mapping[str, Any], answer: Mapping[str, Any]) -> None:
@@ -195,7 +195,7 @@ class TimeLimitedBench:
         return self._bench.judged(change)
 
     def remembered(self, question: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """Return the answer to a question that an earlier run cached; None if no run did."""
+        """Return an earlier run's cached answer to a question; None if there is no answer."""
         return self._bench.remembered(question)
 
     def remember(self, question: Mapping[str, Any], answer: Mapping[str, Any]) -> None:
@@ -241,7 +241,7 @@ class LossyBench(TimeLimitedBench):
         return replace(judged, change=replace(judged.change, is_lossy=False))
 
     def remembered(self, question: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """Return the answer that an earlier run with this baseline cached; None if no run did."""
+        """Return the cached answer of an earlier run with this baseline; None if there is none."""
         return super().remembered(self._on_baseline(question))
 
     def remember(self, question: Mapping[str, Any], answer: Mapping[str, Any]) -> None:

@@ -80,7 +80,7 @@ def fixed_model(
 
 
 def tensor_notes(result: FixResult) -> tuple[str, ...]:
-    """Return notes on the number and average size of tensors, and on the bytes to prune."""
+    """Return notes on the number and average size of tensors, and on the bytes still to prune."""
     best = result.best
     notes = []
     if best.change.model is not result.case.model and best.change.parts is None:
@@ -164,7 +164,7 @@ def _output(gap: OutputGap) -> OutputDifference:
 def outputs_of(result: FixResult, stem: str, *, always: bool = False) -> dict[str, bytes]:
     """Return the content of each output file by name, in report order.
 
-    An unchanged model is left out, or with `always` included with its shapes fixed. A fix for HTP
+    An unchanged model is left out; with `always`, it is included with fixed shapes. A fix for HTP
     that does not suffice has no files.
     """
     best = result.best

@@ -137,7 +137,7 @@ class JudgedChange:
 
     @property
     def fits(self) -> bool | None:
-        """True if every limit holds; None without limits or if unknown."""
+        """True if every limit holds; None if there are no limits or the need is unknown."""
         return self.need.fits
 
     @property
@@ -182,7 +182,7 @@ class FixBench(Protocol):
         ...
 
     def remembered(self, question: Mapping[str, Any]) -> Mapping[str, Any] | None:
-        """Return the answer about this model that an earlier run cached; None if no run did."""
+        """Return an earlier run's cached answer about this model; None if there is none."""
         ...
 
     def remember(self, question: Mapping[str, Any], answer: Mapping[str, Any]) -> None:

@@ -59,7 +59,7 @@ class FixResult:
 
     @property
     def fits(self) -> bool | None:
-        """True if the best change meets every limit; None without limits or if unknown."""
+        """True if the best change meets every limit; None if unknown or if there are no limits."""
         return self.best.fits
 
     @property

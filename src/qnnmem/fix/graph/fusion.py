@@ -173,7 +173,7 @@ class FusionRemedy:
                 yield judged if level == "exact" else allowed_to_round(case, judged)
 
     def replay(self, case: FixCase, base: Change, step: Step) -> Change:
-        """Return `base` with a recipe's fusion applied; raise UsageError for another model."""
+        """Return `base` with a recipe's fusion; raise UsageError if the model differs."""
         level = str(step["level"])
         check_node_count(step, len(base.model.scope.graph.node))
         if level not in LEVELS:

@@ -250,7 +250,7 @@ class OperatorRemedy:
             yield allowed_to_round(may, bench.judged(self._change(bench.case, base.change, kinds)))
 
     def replay(self, case: FixCase, base: Change, step: Step) -> Change:
-        """Return `base` with a recipe's operators replaced; raise UsageError for another model."""
+        """Return `base` with a recipe's replacements; raise UsageError if the model differs."""
         kinds = [str(kind) for kind in step["operators"]][:_MOST_KINDS]
         if not replaceable(base.model, kinds):
             raise UsageError("the recipe replaces operators that this model does not have")

@@ -216,7 +216,7 @@ class RecomputeRemedy:
             yield bench.judged(self._change(start, graph, done, work))
 
     def replay(self, case: FixCase, base: Change, step: Step) -> Change:
-        """Return `base` with a recipe's recomputations; raise UsageError for another model."""
+        """Return `base` with a recipe's recomputations; raise UsageError if the model differs."""
         graph = SteppedGraph(TiledGraph.of(base.model))
         check_node_count(step, len(graph.graph.nodes))
         if not graph.is_whole:

@@ -68,7 +68,7 @@ class LibraryTrial:
     measured: tuple[FitCheck, ...] = ()  # checks of every pool, with or without a limit
 
     def resident(self, name: str) -> Resident | None:
-        """Return the context's size for placement in a process domain; None without a binary."""
+        """Return the context's size for placement in a process domain; None if it is unknown."""
         return None if self.pd is None else Resident(name, self.pd, self.spill_fill)
 
     @property
@@ -91,7 +91,7 @@ def trial_of(fit: Fit, bill: Bill) -> LibraryTrial:
 
 
 def unlimited_pools() -> dict[str, Sourced]:
-    """Return limits too high to reach, for pools that a SoC does not limit: trials measure them."""
+    """Return limits too high to reach, for pools without a limit: trials measure their use."""
     of_soc = ("compile", "pd", "vtcm")
     unlimited = Sourced(MAX_COUNT, Origin.GIVEN, "no limit")
     return {pool: unlimited for pool in POOLS if pool not in of_soc}

@@ -177,7 +177,7 @@ def repeated_precision(case: FixCase, change: Change, done: Change) -> Change:
 
 
 def _likely(bench: FixBench, best: Change, words: list[str]) -> list[str]:
-    """Return all precisions from the first whose plan fits; if no plan fits, only the last one.
+    """Return the first precision whose plan fits and all after it; only the last if no plan fits.
 
     Planning the best change with fewer bits is cheap; quantizing takes long.
     """

@@ -1,12 +1,12 @@
 """Remedies that shrink inputs: a smaller batch, or fewer rows and columns.
 
 A batch of 8 becomes two runs of 4, four of 2 or eight of 1. That is correct only if no op mixes
-items of a batch. Therefore the runs are made, concatenated and compared; a difference beyond the
-last bits rejects the change. `run_in_batches` runs the result on the original batch.
+items of a batch. Therefore the results of the runs are concatenated and compared; a difference
+beyond the last bits rejects the change. `run_in_batches` runs the result on the original batch.
 
-Smaller images need a model that accepts any size. Outputs with a changed shape cannot be
-compared: only the user can judge whether the model still recognises enough. Outputs with an
-unchanged shape, such as classes, are compared on resized samples.
+Smaller images need a model that accepts any size. Outputs with a changed shape cannot be compared:
+only the user can judge whether the results are still good enough. Outputs with an unchanged shape,
+such as classes, are compared on resized samples.
 """
 
 from __future__ import annotations

@@ -215,7 +215,7 @@ def run_chain(
 def packed(
     types: Mapping[str, tuple[str, tuple[int, ...]]], inputs: Mapping[str, NDArray[Any]]
 ) -> tuple[tuple[ArrayForm, ...], bytes]:
-    """Return the forms and the joined bytes of inputs; raise UsageError if one is wrong."""
+    """Return the forms and the joined bytes of inputs; raise UsageError if an input is wrong."""
     import numpy
 
     forms, contents = [], []

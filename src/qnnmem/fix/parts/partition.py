@@ -433,7 +433,7 @@ class PlannedParts:
         return PartVerdict(PartFit.NEVER if never else PartFit.NO, reason, size)
 
     def rows(self, sequence: OpSequence) -> Rows | None:
-        """Return a rule against ranges with too many constant or IO bytes; None without limits."""
+        """Return a rule against too many constant or IO bytes; None if there are no limits."""
         if self.options.bits is not None or self.options.states:
             return None  # other bits and states change the sizes
         limits = as_limits(self.budget)

@@ -39,7 +39,7 @@ class PlannedPartsRemedy:
     name: str = NAME
 
     def changes(self, bench: FixBench, base: JudgedChange) -> Iterator[JudgedChange]:
-        """Yield the change with the fewest parts that fit; nothing without a budget."""
+        """Yield the change with the fewest parts that fit; yield nothing if there is no budget."""
         case, start = bench.case, base.change
         if KEEP in case.keep or not case.budget or start.parts is not None:
             return
@@ -117,7 +117,7 @@ def replay_cut(base: Change, step: Step, rounds: Rounds) -> Change:
 
 
 def parts_at(sequence: OpSequence, places: list[int]) -> Partition:
-    """Return the partition at these places, which include both ends of the sequence."""
+    """Return the partition at these cut positions, which include both ends of the sequence."""
     crossing = sum(sequence.crossing[place] for place in places[1:-1])
     return Partition(sequence, Cuts(tuple(pairwise(places)), crossing, trials=0))
 
@@ -202,7 +202,7 @@ def _beside_others(bench: HtpBench, judge: LibraryJudge) -> LibraryJudge:
 
 
 def _residences(bench: HtpBench, htp_parts: HtpParts) -> Iterator[tuple[str, Rounds]]:
-    """Yield descriptions with load rounds: all parts together if they fit, then parts in turn."""
+    """Yield descriptions with load rounds: first all parts together if they fit, then in turn."""
     count = counted(len(htp_parts.binaries), "part")
     parts, others = htp_parts.residency.contexts, bench.library.others
     names, beside = tuple(part.file for part in parts), tuple(other.name for other in others)

@@ -543,7 +543,7 @@ class _Planned:
             self._session.close()
 
     def run(self, feed: Tensors) -> Tensors | None:
-        """Return the outputs, computed at their planned addresses; None without a binary."""
+        """Return the outputs, computed at their planned addresses; None if there is no binary."""
         return None if self._session is None else dict(self._session.run(feed))
 
     def findings(self) -> Iterator[str]:

@@ -159,7 +159,7 @@ def _window(facts: NodeFacts) -> _Window | str:
 
 
 def _padded(window: _Window, facts: NodeFacts) -> _Window | str:
-    """Return the window with `auto_pad` as numbers, or a reason why the node is unsupported."""
+    """Return the window with numbers for `auto_pad`, or a reason why the node is unsupported."""
     how = facts.text("auto_pad", "NOTSET")
     before, after = facts.shape(0)[2:], facts.result[2:]
     pads = []

@@ -251,7 +251,7 @@ class RegionSearch:
         return len(self.graph.nodes)
 
     def _fitting(self, first: int, end: int, limit: int) -> BandedRegion | None:
-        """Return the region in the fewest bands that meet the limit; None if no number does."""
+        """Return the region in the fewest bands that meet the limit; None if it cannot meet it."""
         for axis in self._axes(first, end):
             least, idle = None, 0
             for bands in BANDS:
