@@ -86,7 +86,7 @@ class SettingChange(Struct, frozen=True):
 
 
 class SubjectChange(Struct, frozen=True):
-    """The comparison of one file; if a result has several SoCs, of one file on one SoC."""
+    """The comparison of one file, or of one file on one SoC if a result has several SoCs."""
 
     before: Annotated[str, describe("Name of the subject in the first result.")]
     after: Annotated[str, describe("Name of the subject in the second result.")]

@@ -248,7 +248,7 @@ class Bill(Result, frozen=True, kw_only=True, tag="qnnmem.footprint/1"):
 
     @property
     def vtcm_range(self) -> SizeRange | None:
-        """Bounds of the VTCM use: a file states 4 MiB even if no size was set."""
+        """Bounds of the VTCM use, because a file states 4 MiB even if no size was set."""
         vtcm = self.vtcm
         return None if vtcm is None else SizeRange(least_vtcm(vtcm, self.vtcm_stored), vtcm)
 

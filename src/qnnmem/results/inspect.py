@@ -94,7 +94,7 @@ class FrameWindow(Struct, frozen=True):
     ]
 
     def step(self, present: int) -> tuple[int, bool]:
-        """Return the window's frame count after an execution, and if the execution has a result.
+        """Return the frame count after an execution, and whether the execution has a result.
 
         `present` is the number of frames before the execution: `padding` at the start and after a
         reset. An execution without a result returns 6038.

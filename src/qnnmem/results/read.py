@@ -89,7 +89,7 @@ def _imported(place: str) -> Any:
 
 
 def schema_in(values: Any) -> str | None:
-    """Return the schema named in decoded JSON, or in the vendor's nesting; None without a name."""
+    """Return the schema that decoded JSON names, also in the vendor's nesting; else None."""
     ours = _ours(values)
     name = ours.get("schema") if isinstance(ours, Mapping) else None
     return name if isinstance(name, str) else None
