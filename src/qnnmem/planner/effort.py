@@ -28,7 +28,7 @@ class Effort:
 
     @staticmethod
     def of_seconds(seconds: float) -> Effort:
-        """Return the effort for a time limit: a deadline, and a nominal machine's work by then."""
+        """Return the effort for a time limit: a deadline, and the work of a nominal machine."""
         if not seconds >= 0:  # nan fails every comparison
             raise UsageError(f"a time limit must be a number of seconds, not {seconds}")
         seconds = min(seconds, A_YEAR)

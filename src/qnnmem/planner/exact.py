@@ -1,6 +1,6 @@
 """Exact search: whether buffers fit a capacity.
 
-eliminate   set aside the buffers that fit wherever the others are placed; place them last
+eliminate   set aside the buffers that fit no matter where the others are placed; place them last
 core        keep the other buffers; if there are many, start with those alive where memory is
             nearly full
 search      search the core exactly, restarted with growing limits and in several orders
@@ -222,7 +222,7 @@ def _grow_core(
 
 
 def _with_fullest_sections(core: Instance, chosen: list[int]) -> set[int]:
-    """Return the chosen buffers and all buffers alive in the fullest section of each."""
+    """Return the chosen buffers, and all buffers alive in the fullest section of one of them."""
     if sum(core.hi[i] - core.lo[i] for i in chosen) > MOST_LOOKS:
         return set(chosen)
     fullest = set(map(core.fullest_section, chosen))

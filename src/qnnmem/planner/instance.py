@@ -138,7 +138,7 @@ class Instance:
 
 
 def arrange(problem: Problem) -> Instance:
-    """Return the instance of a problem, which is the same for every order of its buffers."""
+    """Return the canonical instance of a problem: the order of its buffers makes no difference."""
     nonempty = [(i, buffer) for i, buffer in enumerate(problem.buffers) if buffer.size]
     lives = [buffer.live for _, buffer in nonempty]
     cut = cut_sections([live.lower for live in lives], [live.upper for live in lives])

@@ -62,7 +62,7 @@ class PlainPacking:
         return greedy.neighbours(self.instance)
 
     def eliminate(self, limit: Sequence[int]) -> list[int]:
-        """Return the buffers that fit wherever the others are placed.
+        """Return the buffers that fit no matter where the others are placed.
 
         A neighbour of size s blocks at most `s + z - 1` consecutive offsets for a buffer of size z,
         hence at most `(s + z - 1 + a - 1) / a` multiples of the alignment a. If all neighbours
@@ -136,7 +136,7 @@ class _PlainCore:
 
 
 class _Component(NamedTuple):
-    """Sections linked by unplaced buffers, and the choice point that separated them from others."""
+    """Sections linked by unplaced buffers, and the choice point that split them from the rest."""
 
     a: int
     b: int

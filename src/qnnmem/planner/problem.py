@@ -137,12 +137,12 @@ class Peak:
 
     @property
     def size(self) -> Bytes:
-        """Bytes alive at that step."""
+        """Bytes alive at the peak step."""
         return Bytes(sum(buffer.size for buffer in self.live))
 
 
 def find_peak(buffers: Iterable[Buffer]) -> Peak | None:
-    """Return the first step with the most live bytes; None without buffers."""
+    """Return the first step with the most live bytes; None if there are no buffers."""
     buffers = tuple(buffers)
     if not buffers:
         return None

@@ -282,9 +282,9 @@ def find_blockers(
     """Return names of a small set of buffers that cannot fit, largest first.
 
     If too many bytes are alive at one step, these are the largest buffers of that step, as few as
-    exceed the capacity. If only a search proved that the buffers do not fit, single buffers are
-    dropped as long as the remaining set cannot fit either. If nothing was proven, these are the
-    buffers of the fullest step, which are the likeliest cause.
+    suffice to exceed the capacity. If only a search proved that the buffers do not fit, single
+    buffers are dropped as long as the remaining set cannot fit either. If nothing was proven, these
+    are the buffers of the fullest step, which are the likeliest cause.
     """
     capacity = problem.capacity or 0
     effort = Effort.of_seconds(SHRINK_SECONDS)

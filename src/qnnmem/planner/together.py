@@ -150,7 +150,7 @@ def checked_names(names: list[str]) -> list[str]:
 
 
 def _pairs(names: Sequence[str], concurrent: Iterable[Sequence[str]]) -> Sets:
-    """Return for each model the indexes of the models that can execute at the same time."""
+    """Return for each model the indexes of the models that can execute at the same time as it."""
     partners: list[set[int]] = [set() for _ in names]
     for group in concurrent:
         for left, right in combinations(_indexes(names, group), 2):
