@@ -36,7 +36,7 @@ def progress_words(progress: Progress) -> str:
 
 
 class VerbCall(NamedTuple):
-    """Context of a call to a verb: progress listener, typed words, options of the verb."""
+    """Context of a call to a verb: progress listener, typed command, options of the verb."""
 
     listener: ProgressListener
     words: tuple[str, ...] = ()  # the typed command without the program's name

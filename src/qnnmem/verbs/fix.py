@@ -192,7 +192,7 @@ def _fixed(path: Path, task: FixTask, call: VerbCall, scratch: Path) -> FixResul
 
 
 def memory_of(cache: str | None) -> ResultCache | None:
-    """Return the result cache; None without a home folder."""
+    """Return the result cache; None if there is no home folder."""
     folder = cache_folder() if cache is None else Path(cache)
     return None if folder == NOWHERE else ResultCache(folder, "fix", must_keep=cache is not None)
 

@@ -75,7 +75,7 @@ def backend_for(goal: LogGoal, chosen: str | None) -> str:
 
 
 def task_for(goal: LogGoal, models: Sequence[str], task: FixTask) -> FixTask:
-    """Return the task completed with facts from the log; the user's options take precedence."""
+    """Return the task with facts from the log filled in; the user's options take precedence."""
     known = goal.with_given(task.options.backend, list(task.options.budgets))
     request = _limit_request(known.backend)
     return task._replace(

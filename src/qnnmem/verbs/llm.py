@@ -177,7 +177,7 @@ def _layers_bill(
     options: LlmOptions,
     call: VerbCall,
 ) -> Bill:
-    """Return the cached or new bill of a model with a few layers; raise CannotTell if refused."""
+    """Return the bill of a few layers, cached or new; raise CannotTell if compiling fails."""
     layers_words = f"{counted(layers, 'layer')} of AR-{ar}"
     call.listener.say(f"compiling {layers_words}")
     path = folder / f"ar{ar}_{layers}.onnx"
@@ -203,7 +203,7 @@ def _row(case: LlmCase, setting: dict[str, str | int]) -> LlmRow:
 def _settings(varied: Sequence[str]) -> Iterator[dict[str, str | int]]:
     """Yield every combination of the varied settings.
 
-    A range gives its low end, which is doubled repeatedly, and its high end.
+    The values of a range are its low end, doubled repeatedly, and its high end.
     """
     axes: dict[str, list[int]] = {}
     for text in varied:

@@ -82,7 +82,7 @@ def watch_exit_code(report: WatchResult, *, is_run: bool) -> int:
 
 
 def _diagnoses(report: WatchResult) -> Iterator[str]:
-    """Yield the doctor's diagnosis of each failed call from its log; empty without a diagnosis."""
+    """Yield the doctor's diagnosis of each failed call from its log; empty if there is none."""
     known: dict[tuple[str, ...], str] = {}
     for call in report.failed_calls:
         lines = tuple(line.text for line in call.log) if call.finding else ()

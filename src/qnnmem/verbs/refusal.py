@@ -103,7 +103,7 @@ class RepeatedCompile(NamedTuple):
 
 
 def own_words(words: Words, flags: Flags, request: RepeatedCompile | None = None) -> Words:
-    """Return the text; settings that the verb lacks become a command of another verb."""
+    """Return the text with settings that the verb lacks replaced by a command of another verb."""
     if flags is None or isinstance(words, str):
         return words
     return tuple(
