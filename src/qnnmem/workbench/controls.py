@@ -93,7 +93,7 @@ class Control:
         return self.only_with is None or options.get(self.only_with[0], "") == self.only_with[1]
 
     def read(self, value: Any) -> Any:
-        """Convert the value in a request to the field's value; raise UsageError if invalid."""
+        """Convert the value in a request to the field's value; raise UsageError if it is wrong."""
         if self.kind == "switch":
             self._check(value is True, value)
             return True

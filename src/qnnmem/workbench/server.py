@@ -176,7 +176,8 @@ def run(server: WorkbenchServer, listening: socket.socket, started: Callable[[],
 def _event_loop() -> asyncio.AbstractEventLoop:
     """Return a new event loop; if that fails, raise the OSError without further output.
 
-    A partly initialised loop would print a warning about missing sockets when it is collected.
+    A partly initialised loop would print a warning about missing sockets when it is
+    garbage-collected.
     """
     before, sys.unraisablehook = sys.unraisablehook, lambda _complaint: None
     try:
