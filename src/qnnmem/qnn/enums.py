@@ -254,7 +254,7 @@ class CoreAffinity(CEnum, prefix="QNN_LPAI_GRAPH_CORE_AFFINITY_"):
 
 
 class Priority(CEnum, prefix="QNN_PRIORITY_"):
-    """`Qnn_Priority_t`; a backend can silently treat the two highest as normal."""
+    """`Qnn_Priority_t`; a backend can silently treat the two highest priorities as normal."""
 
     LOW = 0
     NORMAL = 100
