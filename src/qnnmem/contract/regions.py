@@ -109,7 +109,7 @@ class Allocation(Region):
         _add(self)
 
     def bytes_from(self, address: int) -> NDArray[Any] | None:
-        """Return the bytes from an address to the end of the block; None if it is unmapped."""
+        """Return the bytes from an address to the end of the block; None if the block is gone."""
         storage = self._storage()
         if storage is None:
             return None
@@ -319,7 +319,7 @@ def _holds_objects(memory: Any) -> bool:
 
 
 def find_allocation(address: int) -> Allocation | None:
-    """Return the allocation that contains an address, guard zones included; None without one."""
+    """Return the allocation that contains an address, guard zones included; else None."""
     with _lock:
         _forget_gone()
         at = bisect_right(_blocks, address) - 1
