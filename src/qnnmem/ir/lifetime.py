@@ -2,8 +2,9 @@
 
 A tensor lives from its producer to its last consumer, both inclusive, so the inputs and outputs of
 one op never share bytes unless an option allows it. Step -1 is the moment before the first op, when
-the application writes the inputs; step len(ops) is the moment after the last, when it reads the
-outputs. Spans are half-open: a tensor written at step 2 and last read at step 5 lives [2, 6).
+the application writes the inputs; step len(ops) is the moment after the last op, when the
+application reads the outputs. Spans are half-open: a tensor written at step 2 and last read at step
+5 lives [2, 6).
 """
 
 from __future__ import annotations
