@@ -146,7 +146,7 @@ QNN_LPAI_GRAPH_CORE_AFFINITY_SOFT = CoreAffinity.SOFT
 QNN_LPAI_GRAPH_CORE_AFFINITY_HARD = CoreAffinity.HARD
 QNN_LPAI_GRAPH_CORE_AFFINITY_UNDEFINED = CoreAffinity.UNDEFINED
 
-# `Qnn_Priority_t`; a backend can silently treat the two highest as normal.
+# `Qnn_Priority_t`; a backend can silently treat the two highest priorities as normal.
 QNN_PRIORITY_LOW = Priority.LOW
 QNN_PRIORITY_NORMAL = Priority.NORMAL
 QNN_PRIORITY_DEFAULT = Priority.NORMAL
