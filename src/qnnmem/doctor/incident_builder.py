@@ -468,7 +468,7 @@ class _QuantityNames:
         self._known: dict[tuple[int, ...], _Quantities] = {}
 
     def quantities(self, order: Sequence[Seen]) -> tuple[dict[str, int | str], int | None]:
-        """Return the named numbers, preferably the deciding line's, and the shortage if known."""
+        """Return the named numbers (the deciding line's if possible), and the shortage if known."""
         key = tuple([number for number, one in order if one.values])
         known = self._known.get(key)
         if known is None:

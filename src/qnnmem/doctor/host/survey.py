@@ -117,7 +117,7 @@ class Survey:
 
     @property
     def dsps(self) -> tuple[Processor, ...]:
-        """Processors whose name is that of a DSP; Linux also lists processors of other kinds."""
+        """Processors that are DSPs according to their names; Linux also lists other processors."""
         every = () if isinstance(self.processors, Unseen) else self.processors
         return tuple(one for one in every if _DSP.search(one.name))
 

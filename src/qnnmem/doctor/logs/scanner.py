@@ -127,7 +127,7 @@ class LogScanner:
         return "" if self.ours or not self._head else header.look(self._head)
 
     def hits_of_log(self) -> Iterator[Hit]:
-        """Yield all hits, also those that need the whole text of a short log or the log's end."""
+        """Yield all hits, including those that need a short log's whole text or a log's end."""
         waiting: list[Hit] = []
         for found in self._regions():
             waiting += found
