@@ -24,7 +24,7 @@ _SCALED = frozenset({0, 1})  # encodings with known scales: per tensor, or along
 
 @dataclass
 class QnnDraft(NodeDraft):
-    """The ONNX graph under construction, with the QNN tensors that it translates."""
+    """The ONNX graph under construction, with the QNN tensors from which it is made."""
 
     tensors: Mapping[int, ComposedTensor] = field(default_factory=dict)
     names: Mapping[int, str] = field(default_factory=dict)

@@ -35,7 +35,7 @@ class ComposeDlc(WireMessage, frozen=True):
 
 
 class ComposeLibrary(WireMessage, frozen=True):
-    """A request to run a model library of the vendor's tools, which is native code."""
+    """A request to run a model library (native code) of the vendor's tools."""
 
     doing: ClassVar[str] = "the model library's code"
     path: Path

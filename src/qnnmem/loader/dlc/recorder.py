@@ -2,7 +2,7 @@
 
 The library's memory is only valid during a call, so everything is copied immediately: graphs into
 messages for the pipe, and the bytes of constants one after another. The graphs are composed by the
-vendor's reader of DLC files, or by a model library of the vendor's tools, which is native code.
+vendor's reader of DLC files, or by a model library (native code) of the vendor's tools.
 """
 
 from __future__ import annotations

@@ -129,7 +129,7 @@ def _no_names(path: Path, open_inputs: tuple[RawTensor, ...]) -> UsageError:
 def _given(
     path: Path, graph: RawGraph, shapes: Mapping[str, Sequence[int]]
 ) -> dict[int, tuple[int, ...]]:
-    """Return the given shapes that differ from the stored ones, by tensor index."""
+    """Return the given shapes that differ from the stored shapes, by tensor index."""
     indexes = {graph.tensors[index].name: index for index in graph.inputs}
     changed = {}
     for name, sizes in shapes.items():

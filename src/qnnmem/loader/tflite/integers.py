@@ -125,7 +125,7 @@ def as_int64(step: TfliteStep, position: int) -> str:
 
 
 def to_output_type(step: TfliteStep, value: str, tensor: RawTensor) -> str:
-    """Return the name of values in an output's type, clipped, with its zero point added."""
+    """Return the name of values in an output's type: zero point added, then clipped."""
     _, zero = step.encoding(tensor)
     if zero:
         value = step.emit("Add", value, step.constant(zero, "i8"))

@@ -32,7 +32,7 @@ INTEGERS = frozenset({DType.INT8, DType.UINT8, DType.INT16})  # types that may b
 
 @dataclass
 class TfliteDraft(NodeDraft):
-    """The ONNX graph under construction, with the TFLite graph that it translates."""
+    """The ONNX graph under construction, with the TFLite graph from which it is made."""
 
     graph: RawGraph = field(default_factory=lambda: RawGraph("", (), (), (), ()))
     names: tuple[str, ...] = ()  # names of the graph's tensors

@@ -218,7 +218,7 @@ def _notes(model: ShapedModel) -> Iterator[str]:
 
 
 def _contradicts(declared: Sequence[int], sizes: Sequence[int], *, rank_only: bool) -> bool:
-    """Return whether a declared shape, with 0 for open sizes, differs from the inferred one."""
+    """Return whether a declared shape (0 for an open size) differs from the inferred shape."""
     if len(declared) != len(sizes):
         return True
     pairs = zip(declared, sizes, strict=True)

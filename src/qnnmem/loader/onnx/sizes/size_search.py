@@ -354,7 +354,7 @@ def boundary(
     size: OpenSize,
     bad: int,
 ) -> int | None:
-    """Return the working size closest to a failing one; None if no sharp limit is found."""
+    """Return the working size closest to a failing size; None if no sharp limit is found."""
     good = dict(choice.sizes)[size]
 
     def runs(number: int) -> bool:
