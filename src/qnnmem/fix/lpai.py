@@ -48,7 +48,7 @@ class PlanJudge:
 
     @property
     def limit(self) -> int | None:
-        """Scratch limit in bytes; None without a limit."""
+        """Scratch limit in bytes; None if there is no limit."""
         return as_limits(self.budget).pools.get(Pool.SCRATCH)
 
     def __call__(self, change: Change) -> Need:
@@ -181,7 +181,7 @@ def _planned_only(best: JudgedChange) -> Iterator[str]:
 
 
 def find_obstacle(case: FixCase, best: JudgedChange) -> str:
-    """Return a sentence about what prevents a smaller result; empty if unknown."""
+    """Return a sentence about what prevents a smaller result; empty if nothing is known."""
     over = best.need.over
     others = [pool for pool in over if pool != "scratch"]
     if others and "scratch" not in over:

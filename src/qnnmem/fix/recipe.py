@@ -114,7 +114,7 @@ class _ProvenChanges:
 def add_proven(
     bench: FixBench, tried: Sequence[JudgedChange], remedies: Sequence[ModelRemedy]
 ) -> tuple[JudgedChange, ...]:
-    """Return the tried changes, plus a cached change if one is better; cache the proven changes."""
+    """Return the tried changes, plus any better cached change; cache the proven changes."""
     cached = _read(bench.remembered(_question(bench)))
     better = _better(bench, cached, best_of(tried), remedies)
     judged = tuple(tried) if better is None else (*tried, better)

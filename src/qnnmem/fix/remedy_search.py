@@ -118,7 +118,8 @@ def try_remedies(
 ) -> tuple[tuple[JudgedChange, ...], tuple[str, ...]]:
     """Return the tried changes up to the first sufficient one, and notes about failures.
 
-    All other remedies start from the result of a required remedy, even one with a larger need.
+    All other remedies start from the result of a required remedy, even if this result needs more
+    memory.
     """
     case = bench.case
     tried = [bench.judged(Change("none", "as it is", case.model, case.options))]
@@ -156,7 +157,8 @@ def _try(
 ) -> None:
     """Append a remedy's changes to `tried` until one is enough.
 
-    If the best change so far is lossy, a lossless remedy must keep its results bit for bit.
+    If the best change so far is lossy, a lossless remedy must keep that change's results bit for
+    bit.
     """
     base = best_of(tried)
     lossy: LossyBench | None = None

@@ -90,7 +90,7 @@ def ordered(residents: list[Resident], budget: int) -> tuple[str, ...]:
 
 
 def in_turn(judge: CompileJudge, model: Resident) -> Rounds | None:
-    """Return two load rounds: all other contexts, then the model with as many of them as fit.
+    """Return two load rounds: all other contexts, then the model and as many contexts as fit.
 
     Return None if the other contexts do not fit together, or if the model alone does not fit.
     """

@@ -45,8 +45,8 @@ _MOST = 256  # samples; more samples hardly change the ranges
 def calibration_folder(case: FixCase, model: ShapedModel, folder: Path) -> Path | None:
     """Write the samples of a case for the model, one file each, and return their folder.
 
-    Return None if the case has no samples and its inputs are unchanged: the quantizer and the proof
-    then generate the same random data.
+    Return None if the case has no samples and the model's inputs are unchanged: the quantizer and
+    the proof then generate the same random data.
     """
     import zipfile
 

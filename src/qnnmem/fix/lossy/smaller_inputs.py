@@ -50,7 +50,7 @@ def input_shapes(model: ShapedModel) -> dict[str, tuple[int, ...]]:
 
 
 def with_sizes(model: ShapedModel, shapes: Shapes) -> ShapedModel:
-    """Return the original model with other input sizes; raise ChildFailed if impossible."""
+    """Return the original model with other input sizes; raise ChildFailed if that is impossible."""
     resolved = model.resolved
     inside = sorted(resolved.stated.keys() - input_shapes(model).keys())
     if inside:

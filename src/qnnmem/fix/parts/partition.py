@@ -220,7 +220,7 @@ class _CutSearch:
         self.longest.append(parts if forward else parts[::-1])
 
     def _farthest(self, end: int, *, forward: bool) -> int | None:
-        """Return the other end of the longest part that fits from `end`; None if no part fits.
+        """Return the far end of the longest fitting part with one end at `end`; None if none fits.
 
         Longer parts are excluded from then on.
         """

@@ -370,7 +370,7 @@ class _Gap:
 
 
 def compare(request: Compare, payload: bytes) -> Compared:
-    """Compare a changed model on the same data; only a lossy change may have other IO types."""
+    """Compare a changed model with the original; only a lossy change may have other IO types."""
     sessions = open_models(request.sizes, payload)
     border = border_of(sessions) if request.lossy else None
     gaps: dict[str, _Gap] = {}
