@@ -74,7 +74,7 @@ class SeveralFiles(Result, frozen=True, kw_only=True):
 
     @property
     def each(self) -> tuple[Any, ...]:
-        """The result of each file that has one."""
+        """The result of each file that has a result."""
         results: tuple[Any, ...] = getattr(self, self.listed)
         return results
 

@@ -163,7 +163,7 @@ def _tightness(check: FitCheck) -> float:
 
 
 class FitSuggestion(Struct, frozen=True):
-    """A setting, close to the given one, that might fit."""
+    """A setting that is close to the given setting and might fit."""
 
     setting: Annotated[str, describe("Option to add to the command.")]
     verified: Annotated[bool, describe("Whether a compile confirmed that the setting fits.")]

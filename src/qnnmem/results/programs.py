@@ -370,7 +370,7 @@ class WatchedLibrary(Struct, frozen=True, kw_only=True):
 
 
 class MixedIo(Struct, frozen=True, kw_only=True):
-    """Inputs and outputs whose first execution used a memory type other than the prepared one."""
+    """Inputs and outputs whose first execution used a memory type they were not prepared for."""
 
     graph: Annotated[str, describe("Name of the graph.")] = ""
     tensors: Annotated[tuple[str, ...], describe("Names of the inputs and outputs.")] = ()
