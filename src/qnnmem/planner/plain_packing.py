@@ -108,7 +108,7 @@ class PlainPacking:
 
 
 class _PlainCore:
-    """Exact search in Python for one instance and capacity; a search learns from earlier ones."""
+    """Exact search in Python for one instance and capacity; learns from earlier searches."""
 
     def __init__(self, packing: PlainPacking, limit: Sequence[int], twin: Sequence[int]) -> None:
         self.instance = instance = packing.instance
@@ -428,7 +428,7 @@ class _Search:
         return True
 
     def _leave_empty(self, frame: _Frame) -> bool:
-        """Lift all buffers off a section's floor to the next height; return False if one cannot."""
+        """Lift all buffers off a section's floor to the next height; return False if that fails."""
         a, b, _ = frame.component
         begin, end = self.core.first[a], self.core.first[b]
         height = self._next_rest(frame.section, frame.floor, begin, end)

@@ -398,7 +398,7 @@ def _rank(remedy: Remedy) -> tuple[bool, bool, int, int]:
     """Return a sort key: sufficient remedies come first, then the other remedies by savings.
 
     Among sufficient remedies, those that quantize come last, because quantizing changes results.
-    Otherwise, fewer changes come before more changes.
+    Among equals, fewer changes come before more changes.
     """
     quantizes = any(setting.name == "bits" for setting in remedy.settings)
     if remedy.fits:

@@ -172,7 +172,7 @@ class PoolOptions(LayoutChoices):
 
 
 def as_options(options: PoolOptions | Mapping[str, Any] | None) -> PoolOptions:
-    """Return options; a mapping sets some of them, and the others have their defaults."""
+    """Return options; a mapping sets some options, and the others keep their defaults."""
     return as_dataclass(options, PoolOptions)
 
 

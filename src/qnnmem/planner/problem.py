@@ -17,7 +17,7 @@ from qnnmem.units import MAX_BYTES, Bytes, Offset, Size, Step, as_bytes
 
 @dataclass(frozen=True, init=False, repr=False)
 class Problem:
-    """Buffers to place so that no two that are alive together share a byte.
+    """Buffers to place so that no two buffers alive at the same time share a byte.
 
     With a capacity, the question is whether they fit below it; without one, how low the peak can
     be.

@@ -350,7 +350,7 @@ def _exceed(instance: Instance, chosen: list[int], capacity: int) -> bool:
 def _without_bystanders(
     instance: Instance, chosen: list[int], capacity: int, effort: Effort
 ) -> list[int]:
-    """Drop single buffers as long as the others exceed the capacity; return the others."""
+    """Drop single buffers as long as the others exceed the capacity; return the remaining ones."""
     for i in reversed(chosen.copy()):
         if effort.over:
             break
@@ -361,7 +361,7 @@ def _without_bystanders(
 
 
 def _shrink(instance: Instance, chosen: list[int], capacity: int, effort: Effort) -> list[int]:
-    """Return buffers that still cannot fit, after dropping others in smaller and smaller groups."""
+    """Return buffers that still cannot fit after others were dropped in ever smaller groups."""
     from qnnmem.planner.exact import Answer, fit
 
     def cannot_fit(chosen: list[int]) -> bool:
