@@ -40,7 +40,7 @@ class Lifetime(TensorGroup):
 
 
 def stored_bytes(tensor: Tensor, bits: int | None) -> Bytes:
-    """Return a tensor's size in bytes; floating-point elements take `bits` bits if given."""
+    """Return a tensor's size in bytes; with `bits`, floating-point elements take this many bits."""
     return tensor.nbytes if bits is None or not tensor.dtype.is_float else tensor.nbytes_at(bits)
 
 
