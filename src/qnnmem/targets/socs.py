@@ -41,7 +41,7 @@ def find_soc(text: str) -> Soc:
     """Return the SoC for a name such as `SM8650`, `57` or `Snapdragon 8 Gen 3`, in any letter case.
 
     The SoC must be a target of the HTP backend: raise UsageError for an unknown SoC, CannotTell for
-    one without HTP.
+    a SoC without HTP.
     """
     soc = any_soc(text)
     if not soc.has_htp:
