@@ -205,7 +205,7 @@ def exact_io(graph: HtpGraph) -> Sourced | None:
 
 
 def rounded_io(graph: HtpGraph) -> Sourced | None:
-    """Return the sum of inputs and outputs, each rounded up the way newer SDKs do."""
+    """Return the sum of inputs and outputs, each rounded up as newer SDKs round sizes."""
     if graph.io_exact is None:
         return None
     unit = htp_constant("io", "unit").value
@@ -307,7 +307,7 @@ def logged_pd(name: str, vtcm: Sourced | None, log: CompileLog) -> SizeRange | N
 def context_pd(
     graphs: tuple[GraphBill, ...], shared: Sourced | None, log: CompileLog
 ) -> SizeRange | None:
-    """Return the bytes that the loader reserves for a context: exact from a log, else a range.
+    """Return the bytes that the loader reserves for a context: exact with a log, else a range.
 
     The loader reserves memory for every graph, including VTCM and IO. The loader rounds up the
     shared weights in the same way as the weights of a graph.
@@ -410,7 +410,7 @@ def _vtcm_over(soc: Soc | None, used: int) -> Iterator[Trap]:
 
 
 def wrong_architecture(arch: int | None, soc: Soc) -> str:
-    """Return why a binary for a newer Hexagon cannot run on this SoC; empty if the binary can."""
+    """Return why a binary for a newer Hexagon cannot run on this SoC; empty if it can run."""
     if arch is None or soc.arch is None or arch <= soc.arch:
         return ""
     return (

@@ -1,4 +1,4 @@
-"""A cache of compile results on disk, keyed by what determines them; its files are untrusted."""
+"""A cache of compile results on disk, keyed by all that affects them; its files are untrusted."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class CompileCache(Generic[T]):
         return cache_folder()
 
     def key(self, soc: Soc, options: CompileOptions, more: Mapping[str, int] | None = None) -> str:
-        """Return the key of a result, made with `more`; empty if the result must not be cached."""
+        """Return the key of a result; empty if caching is not allowed. `more` adds settings."""
         if options.calibration is not None:  # its files may change
             return ""
         self._digest = self._digest or model_digest(self._path)
@@ -118,7 +118,7 @@ def _weight_files(path: Path) -> Iterator[Path]:
 
 
 def _value_digest(value: InputValue) -> str:
-    """Return a text that identifies an input value: a number itself, or a hash of its data."""
+    """Return a text that identifies an input value: the number, or a hash of the file or array."""
     if isinstance(value, Path):
         from qnnmem.bounded_file import read_bytes
 

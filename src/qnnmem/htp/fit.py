@@ -1,4 +1,4 @@
-"""Verdicts: compare the bytes that a context or refused compile needs with the limits of a SoC."""
+"""Verdicts on whether a context or refused compile fits the limits of a SoC, in bytes."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ POOLS = tuple(TITLES)
 
 
 class Suggestion(Struct, frozen=True):
-    """A setting that might fit where another was refused, and the result of trying it."""
+    """A setting suggested in place of a refused one, and the result of a compile with it."""
 
     setting: Setting
     reason: Words
@@ -144,7 +144,7 @@ def check_pools(names: Iterable[str]) -> None:
 def limits(
     soc: Soc | None, budgets: Mapping[str, Sourced], compile_limit: Sourced | None = None
 ) -> dict[str, Sourced | None]:
-    """Return the limits of the SoC and those that the user set, by pool."""
+    """Return the limits by pool; limits that the user set replace those of the SoC."""
     return {
         "compile": compile_limit or (soc.compile_limit if soc else None),
         "pd": pd_budget(),
@@ -327,7 +327,7 @@ def fit_compile(
 
 
 def fit_measured(measured: MeasuredModel, budgets: Mapping[str, Sourced] | None = None) -> Fit:
-    """Return the verdict for a compiled model; it is undecided without the loader's estimate."""
+    """Return the verdict for a compiled model; undecided without the loader's estimate."""
     fit = fit_bill(measured.bill, measured.compiled.soc, budgets)
     fit = structs.replace(fit, seconds=measured.compiled.outcome.seconds)
     if not measured.no_estimate or fit.fits is False:
@@ -415,9 +415,10 @@ def fit_all(
     judge: Callable[[Soc], Fit],
     spread: Callable[[Callable[[Soc], Fit], list[Soc]], Iterable[Fit]] = map,
 ) -> tuple[Fit, ...]:
-    """Return a verdict for each SoC; SoCs with equal arch, VTCM, limit and FP16 share a compile.
+    """Return a verdict for each SoC; SoCs that are alike for the compiler share a compile.
 
-    `spread` calls `judge` for each SoC, one at a time or in parallel; results keep the SoCs' order.
+    SoCs are alike if architecture, VTCM, compile limit and FP16 support are equal. `spread` calls
+    `judge` for one SoC of each kind, one at a time or in parallel, and returns results in order.
     """
     first: dict[object, Soc] = {}
     for soc in targets:
@@ -455,7 +456,7 @@ Judge = Callable[[Soc, CompileOptions], Fit]
 
 @dataclass(frozen=True, slots=True)
 class Nearby:
-    """A setting that might fit where another was refused, and the options to try it."""
+    """A setting to try in place of a refused one, and the compile options with this setting."""
 
     setting: Setting
     reason: str
@@ -549,9 +550,10 @@ def _more_vtcm(soc: Soc, options: CompileOptions) -> Iterator[Nearby]:
 
 
 def _less_vtcm(fit: Fit, options: CompileOptions) -> Iterator[Nearby]:
-    """Yield settings with less VTCM: what the limit leaves (or half the current), and half of it.
+    """Yield settings with less VTCM: the size that the limit leaves, then half of that size.
 
-    The limits of RAM and of the process domain include VTCM.
+    The limits of RAM and of the process domain include VTCM. If the limit leaves less than 1 MiB,
+    the sizes are a half and a quarter of the present size; for the process domain, there are none.
     """
     soc, worst = fit.soc, fit.worst
     has = options.vtcm_mb or soc.vtcm_mb

@@ -141,7 +141,7 @@ class CompileLog:
 
     @property
     def cause(self) -> Refusal | None:
-        """The first cause in the log; later ones are its consequences."""
+        """The first cause in the log; later causes are its consequences."""
         return self.refusals[0] if self.refusals else None
 
 
@@ -309,7 +309,7 @@ class _Draft:
             self._attempt(int(match[1])).change(admitted=False)
 
     def _attempt(self, context: int) -> _Attempt:
-        """Return the load that a line belongs to; the load after a refusal has the same number."""
+        """Return the load that a line belongs to; after a refused load, its number is reused."""
         last = self.attempts[-1] if self.attempts else None
         if last is None or (last.estimate.context, last.estimate.admitted) != (context, None):
             last = _Attempt(PdEstimate(context))

@@ -134,7 +134,7 @@ class _CachedLoad(Struct, frozen=True):
 
 
 def cache_loads(binaries: Sequence[Path], model_id: int, log: CompileLog) -> None:
-    """Cache the loader's estimate of each binary, if the log has one for every binary."""
+    """Cache the loader's estimates if the log has an estimate for every binary."""
     if len(log.pd_estimates) != len(binaries):
         return
     cache = ResultCache(cache_folder(), _KIND, must_keep=False)
@@ -181,7 +181,7 @@ def load_target(path: Path, context: HtpContext, soc: Soc | None) -> int:
 
 
 def missing_soc(path: Path) -> CannotTell:
-    """Return the error for a binary without a single known SoC, if the caller names no SoC."""
+    """Return the error for a file that does not state exactly one SoC, if the caller names none."""
     problem = (
         "has binaries for several SoCs, or for unknown ones"
         if is_carrier(path)

@@ -117,7 +117,7 @@ def difference_notes(
 def _unpaired(
     appeared: Sequence[_Memory], vanished: Sequence[_Memory]
 ) -> tuple[list[_Memory], list[_Memory]]:
-    """Return both lists without pairs of tensors of equal size: a layout change renamed these.
+    """Return both lists without pairs of equal size, because a layout change renames tensors.
 
     Tensors of ops that compute are paired first, so tensors of ops that only move data remain.
     """

@@ -243,7 +243,7 @@ def last_that_meets(
     meets: Callable[[SweepOutcome], bool],
     limits: Mapping[str, int],
 ) -> SearchPlace:
-    """Return the last value that meets a condition; all values before it are assumed to meet it."""
+    """Return the last value that meets a condition, as all earlier values are assumed to do."""
     known: dict[int, SweepOutcome] = {}
     good, bad = -1, len(values)
     first: int | None = None
@@ -275,10 +275,10 @@ def predicted(
     bad: int,
     limits: Mapping[str, int],
 ) -> int | None:
-    """Return the index of the last value that a straight line predicts to fit.
+    """Return the index of the last value that fits according to a straight line, or None.
 
-    Inputs and outputs grow in proportion to a dimension, and weights do not grow. None if no line
-    can be drawn.
+    Inputs and outputs grow in proportion to a dimension, and weights do not grow. None means that
+    no line can be drawn.
     """
     places = []
     for pool, limit in limits.items():
@@ -382,8 +382,8 @@ class Sweep:
     ) -> tuple[Largest, tuple[SweepRow, ...]]:
         """Return the largest value that meets a condition, and the rows of all compiles.
 
-        All smaller values are assumed to meet it. With `limits` of pools, in bytes, the value is
-        predicted from the first rows.
+        All smaller values are assumed to meet the condition too. With `limits` of pools, in bytes,
+        the value is predicted from the first rows.
         """
         values = sorted(axis.values) if not isinstance(axis.values, range) else axis.values
         rows: dict[int, SweepRow] = {}
@@ -492,7 +492,7 @@ def compile_task(
 
 
 def _error_words(exc: QnnMemError) -> Words:
-    """Return the words of an error, with `Setting` objects in place of option names."""
+    """Return the text of an error, with `Setting` objects in place of option names."""
     where = f"{exc.where}: " if exc.where else ""
     return chain_words(where, exc.what, "; " if exc.cure else "", exc.cure)
 

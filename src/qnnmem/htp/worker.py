@@ -81,7 +81,7 @@ class _Record:
     calls: int = 0  # number of calls that the child announced
 
     def take(self, chunk: bytes) -> None:
-        """Read the next bytes of the log, and store the relevant lines among them."""
+        """Read the next bytes of the log, and store the relevant lines in these bytes."""
         self.size += len(chunk)
         self.calls += chunk.count(_CALL)
         self.pass_on(chunk)
@@ -476,7 +476,7 @@ class Worker:
 
 
 def with_files(request: AnyRequest, places: Sequence[MappedBytes]) -> AnyRequest:
-    """Return the request for a local child, with shared memory as files of this process."""
+    """Return the request for a local child, which opens shared memory as files of this process."""
     from qnnmem.htp.remote.files import with_shared
 
     def file(tensor: CallTensor, place: MappedBytes) -> CallTensor:

@@ -36,7 +36,7 @@ def is_context_binary(head: bytes) -> bool:
 
 
 def open_container(data: Octets, name: str) -> Container:
-    """Return the parts of a context binary; errors call the binary `name`."""
+    """Return the parts of a context binary; `name` is the name of the binary in errors."""
     head = data[0:_START_2_2]
     if not is_context_binary(head):
         raise LoadError(name, _other_kind(head))
@@ -96,7 +96,7 @@ def _check_end(offset: int, blob: int, file_bytes: int) -> None:
 
 
 def _other_kind(head: bytes) -> str:
-    """Return the end of a sentence: why a file with these first bytes cannot be read."""
+    """Return why a file with these first bytes cannot be read, as the end of a sentence."""
     if len(head) >= _VERSION.size and head[:4] == b"\0\0\0\2":
         major, minor = _VERSION.unpack_from(head)
         known = " and ".join(f"{a}.{b}" for a, b in _FORMATS)

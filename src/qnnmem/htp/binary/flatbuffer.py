@@ -2,8 +2,8 @@
 
 The input is not trusted. Each position is compared with the end of the buffer, and a field must lie
 inside its table. A budget limits the total number of bytes returned, so a file whose offsets all
-lead to one large string cannot take more memory than a few times its size. Only the caller follows
-offsets to tables, so a cycle of offsets is followed only as deep as the caller's code is nested.
+lead to one large string cannot take more memory than a few times its size. Offsets to tables are
+followed only when the caller asks, so a cycle of offsets causes no endless loop.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ class FlatBuffer:
     """A FlatBuffer: bytes that start with the offset of the root table."""
 
     def __init__(self, data: Octets, budget: int | None = None, *, sizes: bool = True) -> None:
-        """Wrap a buffer; `budget` limits the bytes read, for buffers that hold mostly other data.
+        """Wrap a buffer; `budget` limits the bytes read, if most of the buffer holds other data.
 
-        Without `sizes` a field can lie outside its table's stated size, as in ExecuTorch files.
+        If `sizes` is false, a field may lie outside its table, as in ExecuTorch files.
         """
         self._data, self._has_sizes = data, sizes
         self._left = _BUDGET_FACTOR * len(data) + _BUDGET_BASE
@@ -144,7 +144,7 @@ class Table:
         return number
 
     def record(self, layout: struct.Struct, slot: int, name: str) -> tuple[Any, ...] | None:
-        """Return a struct of fixed size that is stored inside the table; None without the field."""
+        """Return a struct of fixed size stored inside the table; None if the field is absent."""
         position = self.field(slot, layout.size, name)
         return None if position is None else self.flat.unpack(layout, position, self._at(name))
 

@@ -135,7 +135,7 @@ def _start(piece: Piece) -> tuple[str, int]:
 
 
 def distinct(pieces: Iterable[Piece]) -> dict[tuple[Path, int, int], int]:
-    """Return a number for each piece by its `place`; pieces with equal content share a number."""
+    """Return a number for the `place` of each piece; pieces with equal content share a number."""
     numbers: dict[tuple[Path, int, int], int] = {}
     sizes: dict[int, list[Piece]] = {}
     contents: dict[str, int] = {}

@@ -79,7 +79,7 @@ def read_piece(piece: Piece, backends: tuple[int, ...] = (HTP_BACKEND,)) -> HtpC
 
 
 def context_from_bytes(data: bytes, name: str) -> HtpContext:
-    """Return the description in a context binary in memory; errors call the binary `name`."""
+    """Return the description in a context binary in memory; `name` is its name in errors."""
     return _read(data, name, (HTP_BACKEND,))
 
 
@@ -104,7 +104,7 @@ def _check_content(context: HtpContext) -> None:
 
 
 class _ContextReader:
-    """Reader of one context binary; it limits the number of tensors in the whole file."""
+    """Reads one context binary; limits the number of tensors in the whole file."""
 
     def __init__(self, container: Container, backends: tuple[int, ...]) -> None:
         self._container, self._backends = container, backends
@@ -222,7 +222,7 @@ def _quantization(table: Table) -> Quantization | None:
 
 
 def _version_of(outer: Table, known: tuple[int, ...]) -> int:
-    """Return a union's version; raise Damaged if it is unknown or differs from the union's type."""
+    """Return a union's version; raise Damaged if it is unknown or not equal to the union's type."""
     version, kind = outer.u32(0, "version"), outer.u8(1, "type")
     if version not in known or kind != version:
         words = ", ".join(map(str, known))
@@ -314,7 +314,7 @@ def _second(data: bytes, where: str) -> dict[str, Any]:
 
 
 def read_hardware(data: bytes) -> Mapping[int, int]:
-    """Return the spill/fill size of each graph by number, from a blob of SDK 2.25 or older."""
+    """Return the spill/fill size by graph number, from a blob of SDK 2.25 or older."""
     if len(data) % _HARDWARE.size:
         raise Damaged(f"hwInfoBlob has {len(data)} bytes, not a multiple of {_HARDWARE.size}")
     records = (record for record in _HARDWARE.iter_unpack(data) if record[0] == 1)

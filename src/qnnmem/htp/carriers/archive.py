@@ -130,7 +130,7 @@ class _Archive:
         self._taken: set[str] = set()  # members that a config or a model names
 
     def read(self) -> None:
-        """Read configs first, as they list binaries in order; then models, then bare binaries."""
+        """Read configs first, because they order the binaries; then models, then bare binaries."""
         kinds = dict(self._kinds())
         for name, kind in sorted(kinds.items(), key=lambda entry: _order(entry[1])):
             if name not in self._taken:
@@ -201,7 +201,7 @@ class _Noted:
 
 
 def _order(kind: str) -> int:
-    """Sort key: configs first, as they list binaries in order; then models, then binaries."""
+    """Sort key: configs first, because they order the binaries; then models, then binaries."""
     return 0 if kind in _CONFIGS else 1 if kind in _MODELS else 2
 
 

@@ -78,7 +78,7 @@ def read_carrier(path: Path) -> Iterator[ReadCarrier]:
 
 @contextmanager
 def binaries_of(path: Path) -> Iterator[tuple[Path, ...]]:
-    """Yield files with one context binary each, which the library can load.
+    """Yield files that the library can load, each with one context binary.
 
     The binaries that a deployment file's bill counts are first copied to a temporary folder.
     """
@@ -129,7 +129,7 @@ def context_of(path: Path) -> HtpContext:
 
 
 def common_soc(contexts: Sequence[HtpContext]) -> int | None:
-    """Return the SoC that all contexts were made for; None if they differ or one states no SoC."""
+    """Return the SoC of all contexts; None if the SoCs differ or a context states no SoC."""
     models = {context.soc_model for context in contexts}
     return models.pop() if len(models) == 1 else None
 
@@ -347,7 +347,7 @@ def _shared_spill(carrier: Carrier, contexts: Sequence[CarriedContext]) -> Sourc
 
 
 def _state(contexts: Sequence[CarriedContext]) -> Sourced | None:
-    """Return the size of all KV caches, one for each binary; None if there are no caches."""
+    """Return the size of all KV caches, counting one per binary; None if there are no caches."""
     graphs = [carried.context.graphs for carried in contexts]
     total_bytes = sum(max(map(kv_bytes, of_binary), default=0) for of_binary in graphs)
     if not total_bytes:

@@ -174,7 +174,7 @@ def _stages(value: Any, depth: int, name: str = "model") -> Iterator[tuple[str, 
 
 
 def add_epcontext(tree: Tree, model: Piece, used_by: str, gathered: Gathered) -> None:
-    """Add all contexts of an EPContext model to `gathered`; raise NotCompiled if it has none."""
+    """Add all contexts of an EPContext model to `gathered`; raise NotCompiled if none exist."""
     for context in find_contexts(model):
         if isinstance(context, str) and not context:
             raise LoadError(model.name, "does not state a usable file name for its context binary")

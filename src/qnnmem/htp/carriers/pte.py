@@ -147,7 +147,7 @@ class _Program:
         return None
 
     def _unwrap(self, blob: Piece, method: str, name: str, spec: Table | None) -> None:
-        """Gather the binary that follows ExecuTorch's wrapper, or the reason why it has no bill."""
+        """Gather the binary after ExecuTorch's wrapper, or why there is no bill for the binary."""
         head = blob.head(_WRAPPER.size)
         magic, size = 0, 0
         if len(head) == _WRAPPER.size:

@@ -525,7 +525,7 @@ class _Job:
     def _missing(
         self, epcontext: bytes | None, binary: str, context: HtpContext, composed: Sequence[str]
     ) -> tuple[tuple[MissingOutput, ...], int]:
-        """Return outputs that the binary lacks, and the number of all outputs (0 if complete)."""
+        """Return the missing outputs, and the number of all outputs (0 if no output is missing)."""
         if epcontext is None:
             outputs = composed
             there = {tensor.name for graph in context.graphs for tensor in graph.outputs}

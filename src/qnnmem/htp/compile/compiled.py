@@ -148,7 +148,7 @@ def missing_in_epcontext(
 
 
 def _is_of(node: onnx.NodeProto, binary: str) -> bool:
-    """Return True if a node names this binary, or no binary because its `main_context` is 0."""
+    """Return True if a node names this binary, or names none because its `main_context` is 0."""
     attributes = {item.name: item for item in node.attribute}
     if "main_context" in attributes and not attributes["main_context"].i:
         return True
@@ -260,7 +260,7 @@ class CompileFailure:
 
 
 def cluster_options(options: CompileOptions) -> CompileOptions:
-    """Return options that are valid on other machines; raise UsageError if one is a local file."""
+    """Return options that are valid on other machines; raise UsageError if any is a local file."""
     if any(isinstance(value, Path) for value in options.values.values()):
         raise UsageError("a cluster takes input values as numbers, not as files")
     return replace(options, log_file=None)
@@ -342,7 +342,7 @@ def failure_sentence(
 
 
 def needs_int8(failure: CompileFailure) -> bool:
-    """Return True if a float model was refused because its SoC does not compute in FP16."""
+    """Return True if a float model was refused because the SoC does not compute in FP16."""
     return failure.soc.fp16 is False and any("FP16" in node.reason for node in failure.unsupported)
 
 

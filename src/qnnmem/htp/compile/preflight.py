@@ -419,7 +419,7 @@ def _known_sizes(path: Path, options: CompileOptions) -> Facts:
 
 
 def _check_readable(path: Path, options: CompileOptions) -> None:
-    """Raise the errors that a compile raises for a model before it calls the library."""
+    """Raise the errors that a compile raises for a model before the library is called."""
     with tempfile.TemporaryDirectory(".qnnmem") as folder:
         is_float = options.precision is HtpPrecision.FP16
         (model_source if is_float else fixed_source)(path, options, Path(folder))

@@ -55,7 +55,7 @@ def refused_nodes(log: Sequence[LogLine]) -> tuple[RefusedNode, ...]:
 
 
 def judged_nodes(log: Sequence[LogLine]) -> tuple[RefusedNode, ...]:
-    """Return every refused node, including functions that ONNX Runtime expands afterwards."""
+    """Return every refused node, also functions that ONNX Runtime expands after the refusal."""
     return _each_once(_judged(log))
 
 
@@ -105,7 +105,10 @@ def _each_once(nodes: Iterable[RefusedNode]) -> tuple[RefusedNode, ...]:
 
 
 def decisive_line(log: Sequence[LogLine]) -> str:
-    """Return the first line below the verdicts on single nodes that states why a compile failed."""
+    """Return the first line that states why a compile failed.
+
+    Lines up to the last verdict on a single node are skipped.
+    """
     last = max((index for index, line in enumerate(log) if _VERDICT.match(line.text)), default=-1)
     for line in log[last + 1 :]:
         if line.level == "E" and not is_generic(line.text):
@@ -311,7 +314,7 @@ def with_origins(
 
 
 def _nameless_kinds(model: Path) -> set[str] | None:
-    """Return the types of nodes without a name in a model; None if it cannot be read."""
+    """Return the types of nodes without a name in a model; None if the model cannot be read."""
     graph = _graph_of(model)
     return None if graph is None else {node.op_type for node in graph.node if not node.name}
 
@@ -396,7 +399,7 @@ def _with_type(reason: str, tensors: Iterable[str]) -> str:
 
 
 def _at(refused: RefusedNode, nodes: Sequence[onnx.NodeProto]) -> onnx.NodeProto | None:
-    """Return a nameless node at its position, or else the only one of its type; else None."""
+    """Return a nameless node, found by position, else by its type if that is unique; or None."""
     index = refused.index
     if index is not None and 0 <= index < len(nodes):
         node = nodes[index]

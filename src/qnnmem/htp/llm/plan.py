@@ -373,7 +373,7 @@ def _reaches(soc: Soc, feature: str) -> bool:
 
 
 def _untried(case: LlmCase, parts: Sequence[LayerSpan]) -> str:
-    """Return why a verdict needs more than sizes; empty if sizes are enough."""
+    """Return why sizes alone do not prove that the shards fit; empty if they do."""
     model, recipe, soc = case.model, case.recipe, case.soc
     if model.experts:
         return "experts: unknown, because no model with experts was ever compiled to check"

@@ -198,7 +198,7 @@ def op_data(graph: LlmGraph, how: LayerRatios) -> int:
 
 
 def op_range(graph: LlmGraph, how: LayerRatios) -> tuple[int, int]:
-    """Return the minimum and maximum op data, which grows with less VTCM and wider matrices."""
+    """Return the minimum and maximum op data; less VTCM and wider matrices need more."""
     compiled = _compiled(graph, how)
     if compiled is not None and not how.shares:
         return compiled.op_data, compiled.op_data + _tiles(graph, how, layers=0)

@@ -25,7 +25,7 @@ _FLOAT = 16
 
 
 class CompiledLayers(Struct, frozen=True):
-    """The bill of a model with a few layers, or the reason why it was refused."""
+    """The bill of a model with a few layers, or the reason why the model was refused."""
 
     bill: Bill | None = None
     why: Words = ""

@@ -67,7 +67,7 @@ def versions(folder: Path) -> VersionsReply:
 
 
 def load(folder: Path, request: LoadRequest) -> LoadReply:
-    """Return the code of each binary's load; admitted binaries stay loaded until the last load.
+    """Load binaries and return QNN's code for each; admitted binaries stay loaded until the end.
 
     Refused binaries are skipped, as an application would do.
     """
@@ -203,7 +203,7 @@ _NO_ACCESS = 0
 
 
 def carry_out(folder: Path, request: CallsRequest) -> CallsReply:
-    """Make the `calls` in order on contexts from `binaries`; return the code of each call.
+    """Make the `calls` in order on contexts from `binaries`; return the result code of each.
 
     The number of each call is logged first, so that the log shows the crashing call.
     """
@@ -237,7 +237,7 @@ class _Client:
         self._mapped: dict[Path, int] = {}  # addresses of shared memory
 
     def make(self, call: Call) -> int:
-        """Make one call and return its code."""
+        """Make one call and return its result code."""
         match call:
             case FreeCall():
                 return self._free(call.context)

@@ -450,7 +450,7 @@ class HtpComposedContext(HtpClientContext):
         self.registry.fail(code, refusal)
 
     def finalize(self, graph: HtpComposedGraph) -> HtpClientGraph:
-        """Compile this graph and all graphs finalized before; return this graph to be executed."""
+        """Compile this graph and all graphs finalized before; return this graph, now executable."""
         drafts = [draft for draft in self._drafts.values() if draft.is_finalized or draft is graph]
         calls, binary = Path(self._folder.name, "calls"), Path(self._folder.name, "made.bin")
         _write_calls(drafts, calls)
@@ -531,9 +531,9 @@ def _write_calls(drafts: Sequence[GraphDraft], path: Path) -> None:
 class HtpSession:
     """A graph of an HTP context binary, ready to run.
 
-    With `io` memhandle all inputs and outputs share one buffer, registered once for all runs. With
-    raw they are plain memory, which the backend copies. Values have the stored type of the graph: a
-    quantized tensor takes and returns integers.
+    If `io` is memhandle, all inputs and outputs share one buffer, registered once for all runs. If
+    `io` is raw, inputs and outputs are plain memory that the backend copies. Values have the stored
+    type of the graph: a quantized tensor takes and returns integers.
     """
 
     def __init__(

@@ -34,7 +34,7 @@ _WHOLE = (8, 16, 32, 64)
 
 
 def io_mode(tensor: TensorInfo) -> IoMode:
-    """Return the IO mode that the binary states for a tensor: memhandle, otherwise raw."""
+    """Return the IO mode of a tensor: memhandle if the binary states so, else raw."""
     is_shared = tensor.mem_type is TensorMemType.MEMHANDLE
     return IoMode.MEMHANDLE if is_shared else IoMode.RAW
 
@@ -124,7 +124,7 @@ class IoLayer:
         *,
         write: bool = False,
     ) -> memoryview:
-        """Return the application's buffer for a tensor, after checking it."""
+        """Check and return the application's buffer for a tensor."""
         memory = given.get(tensor.name)
         if isinstance(memory, MemHandle):
             self._check_handle(tensor, memory)
@@ -255,8 +255,8 @@ class LibraryGraph:
     ) -> None:
         """Store the settings; `time_limit_s` applies to loading and to each execution.
 
-        If `deadline` is given, it covers all runs instead. A run executes `times` times after one
-        load and stores the durations in `seconds`.
+        If `deadline` is given, it covers all runs instead. A run executes the graph `times` times
+        after one load, and stores the durations in `seconds`.
         """
         self._binary, self._graph, self._soc = binary.absolute(), graph, soc_id
         self._worker, self._time, self._ends = worker, time_limit_s, deadline

@@ -366,7 +366,7 @@ def _client_memory(
 
 
 def random_inputs(graph: HtpGraph, seed: int) -> dict[str, bytes]:
-    """Return random input bytes: normally distributed floats, noise if quantized, else 0 and 1.
+    """Return random input bytes: normal floats, random quantized values, integers 0 and 1.
 
     Integers might be indices, so they must be valid for a small table.
     """
@@ -419,7 +419,7 @@ class _CachedOutputs:
         self._known: dict[bytes, dict[str, bytes]] = {}
 
     def __call__(self, inputs: Places, outputs: Places) -> None:
-        """Run once, or copy the cached outputs for the same inputs."""
+        """Write the outputs: from the cache if the inputs are known, else by running the graph."""
         parts = (hashlib.sha256(place.view).digest() for place in inputs.values())
         key = hashlib.sha256(b"".join(parts)).digest()
         if key not in self._known:
@@ -507,7 +507,7 @@ def _misuses(
 
 
 def _no_run(path: Path, context: HtpContext, soc: Soc | None) -> Words:
-    """Return why the combinations cannot be executed, if known beforehand; empty otherwise."""
+    """Return why the combinations cannot be executed; empty if no obstacle is known in advance."""
     if not is_binary_itself(path):
         return _OF_BINARY
     if why := obstacle(context.graphs):

@@ -1,8 +1,8 @@
 """Files of remote requests: stored by content, named by hash in requests without paths.
 
 The client names every file by its hash and sends the files that the worker lacks. The worker does
-not trust the client: each file gets a place in a folder made for the request, and files without a
-place there are refused.
+not trust the client: each file gets a path in a folder made for the request, and files without
+such a path are refused.
 
     FOLDER/SHA256            a received file, read-only
     FOLDER/.qnnmem-XXXX/     the working folder of one connection, deleted when the connection ends;
@@ -68,7 +68,7 @@ class FileStore:
             raise OutputError(f"files cannot be stored in {folder} ({sentence(exc)})") from exc
 
     def hold(self, digest: str, size: int, held: Path) -> bool:
-        """Link a stored file into a connection's folder; return False if it is not stored."""
+        """Link a stored file into a connection's folder; return False if the file is missing."""
         if (held / digest).is_file():
             return True
         kept = self.folder / digest
@@ -432,7 +432,7 @@ def _placed_tensors(call: ExecuteCall, folder: RequestFolder) -> ExecuteCall:
 
 
 def _placed_weights(weights: dict[str, Path], folder: RequestFolder) -> Path:
-    """Link the weight files of a model under their own names; return their folder."""
+    """Link the weight files of a model under their own names; return the folder of the links."""
     top = folder.root / "weights"
     if len(weights) > MAX_FILES:
         raise Damaged("has too many files with weights")
