@@ -69,7 +69,7 @@ class PrepareOptions(LayoutChoices):
 
 
 def as_files(files: object) -> Mapping[str, Path | str]:
-    """Return paths by graph name; paths without a graph name are named after their files."""
+    """Return paths by graph name; the default name is the file name without its suffix."""
     what = "files must be paths, or a mapping from graph names to paths"
     if not isinstance(files, Mapping):
         several = [files] if isinstance(files, Path | str) else files

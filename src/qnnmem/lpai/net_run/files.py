@@ -204,7 +204,7 @@ def read_input(path: Path, tensor: Tensor, quant: Quant | None, *, native: bool)
 
 
 def is_convertible(tensor: Tensor) -> bool:
-    """Return whether NumPy has the tensor's type, so that it can be converted from float32."""
+    """Return whether NumPy has the tensor's type, so that float32 can be converted to that type."""
     import numpy
 
     try:
@@ -220,7 +220,7 @@ def sanitized(name: str) -> str:
 
 
 def matching(written: str, names: Sequence[str]) -> str | None:
-    """Return `written` if in `names`, else the first name with an equal sanitized form, or None."""
+    """Return `written` if in `names`, else the first name that is equal when sanitized, or None."""
     if written in names:
         return written
     return next((name for name in names if sanitized(name) == sanitized(written)), None)
@@ -265,7 +265,7 @@ def _entry(text: str) -> InputEntry:
 
 
 def _check_readable(path: Path, limit: int | None = None) -> int:
-    """Return an ordinary file's size; raise LoadError for other files, or above `limit` bytes.
+    """Return the size of a file; raise LoadError unless it is regular and at most `limit` bytes.
 
     The file is not opened, because opening a pipe could block.
     """

@@ -188,8 +188,8 @@ def rewrite_states(
 ) -> Rewritten:
     """Write a model with explicit state to `folder` if the model has implicit state.
 
-    Return the path and the state pairs. The new file does not contain the fixed sizes: load it with
-    the same sizes.
+    Return the path and the state pairs. The new file does not contain the `sizes`: load the file
+    with the same `sizes` again.
     """
     path = Path(path)
     model = _unpack(path, keep_rnn_state)
@@ -336,9 +336,9 @@ def _types(draft: Draft, trials: Trials, needed: str) -> Mapping[str, OnnxType]:
 
 
 def _examined(draft: Draft, trials: Trials, name: str) -> OnnxType:
-    """Return the type of a tensor; raise LoadError if it cannot be found.
+    """Return the type of a tensor; raise LoadError if the type cannot be found.
 
-    The loader folds branches and runs earlier nodes to find it.
+    To find the type, the loader folds branches and runs earlier nodes.
     """
     from qnnmem.loader.onnx.passes.shape import find_type
 

@@ -170,7 +170,7 @@ def range_of(value: NDArray[Any]) -> ValueRange:
 
 
 def _types(kinds: Mapping[str, tuple[str, Any]]) -> list[onnx.ValueInfoProto]:
-    """Return the tensor types that onnxruntime found; the quantizer skips tensors without one."""
+    """Return the tensor types that onnxruntime found; tensors without a type are not quantized."""
     import numpy
     from onnx import helper
 

@@ -52,7 +52,7 @@ class Backend:
         return backend
 
     def get_property(self, properties: Iterable[Property | None]) -> None:
-        """Fill in every property's value, or none if one fails (`QnnBackend_getProperty`)."""
+        """Fill in all property values, or none if a property fails (`QnnBackend_getProperty`)."""
         self.check_alive("QnnBackend_getProperty")
         for answer in fill_in(properties, self._answer):
             if isinstance(answer, AlignmentReq) and self.alignment_queried_at is None:
@@ -213,7 +213,7 @@ def until_null(items: Iterable[T | None] | None, kind: type[T]) -> Iterator[T]:
 def fill_in(
     properties: Iterable[Property | None], answer: Callable[[Property], Answer]
 ) -> list[Answer]:
-    """Fill in the value of every property, or of none if one fails; return the values."""
+    """Fill in all property values, or none if a property fails; return the values."""
     queried = list(until_null(properties, Property))
     values = [answer(query) for query in queried]
     for query, value in zip(queried, values, strict=True):

@@ -261,7 +261,7 @@ class _Check:
             self._fail(1000, "R14", sentence, what)
 
     def _origin(self, mem_type: int, buffer: ClientBuffer, what: str) -> None:
-        """Report T5 if a descriptor names another heap than the one the buffer came from."""
+        """Report T5 if a descriptor names a heap other than that of the buffer."""
         if buffer.mem_type is not None and buffer.mem_type != mem_type:
             declared, actual = MemType(mem_type).name, buffer.mem_type.name
             sentence = (
@@ -359,7 +359,7 @@ def _is_member(value: object, kind: type[CEnum]) -> bool:
 
 
 def _shortened(buffer: ClientBuffer, size: int) -> ClientBuffer:
-    """Shorten a buffer to the size in its descriptor, and return it."""
+    """Shorten a buffer to the size in its descriptor, and return the buffer."""
     buffer.size = size
     buffer.array = buffer.array[:size]
     return buffer

@@ -191,7 +191,7 @@ class Context:
         self.backend.fail(6039, self._binary_finding(what, call))
 
     def free(self) -> None:
-        """Free the context (`QnnContext_free`); the application may then free memory it passed."""
+        """Free the context (`QnnContext_free`); the application may then free its memory."""
         self._check_alive("QnnContext_free")
         self.queue.refuse()
         with self._retrieving:

@@ -117,12 +117,12 @@ class Graph:
         self._exposed: set[str] = set()  # tensors in scratch whose address the client knows
 
     def get_property(self, properties: Iterable[Property | None]) -> None:
-        """Fill in every property's value, or none if one fails (`QnnGraph_getProperty`)."""
+        """Fill in all property values, or none if a property fails (`QnnGraph_getProperty`)."""
         self._check_context("QnnGraph_getProperty")
         fill_in(properties, self._answer)
 
     def set_config(self, configs: Iterable[Config | None]) -> None:
-        """Apply the configs before the first None, unless one is invalid (`QnnGraph_setConfig`).
+        """Apply the configs before the first None, if all are valid (`QnnGraph_setConfig`).
 
         If an option repeats, the last one counts.
         """
@@ -453,7 +453,7 @@ class Graph:
             self._fail(6023, "R5", f"graph {self.name[:80]!r} is not finalized", call)
 
     def _check_memory(self, call: str) -> None:
-        """Fail the call if memory that the graph uses was freed; report a changed state."""
+        """Fail the call if memory that the graph uses was freed; report a state that changed."""
         self.context.check_binary(call)
         self._check_kept(call)
         if self._state_sum is not None and self._state_sum != self._sum_state():

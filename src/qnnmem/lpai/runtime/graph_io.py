@@ -34,7 +34,7 @@ _Places = Sequence[tuple[str, Extent]]  # label and address range of each tensor
 
 
 class UnchangedTensors(list[QnnTensor]):
-    """Tensors with raw buffers that never change, checked again only if memory was freed."""
+    """A list of tensors with raw buffers that never changes; checked again if memory changes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -318,7 +318,7 @@ class Heap:
     def abandon_with(self, owner: object) -> Callable[[], object]:
         """Free all buffers when Python collects `owner`; return a function that frees them at once.
 
-        Otherwise the buffers would stay allocated in a pool that outlives the owner.
+        If nobody freed them, the buffers would stay allocated in a pool that outlives the owner.
         """
         ending = weakref.finalize(owner, _give_all, self._space, self._held)
         ending.atexit = False

@@ -180,7 +180,7 @@ def _check_others(
 
 
 def note_sharing(backend: Backend, graph: str, own: Holder, scratch: ClientBuffer | None) -> None:
-    """Report any graph that is executing in the same scratch at this moment."""
+    """Report any other graph that is executing in this scratch at the moment."""
     others = () if scratch is None else holders.touching(scratch)
     for held in others:
         if held.holder is not own and held.what == "scratch" and held.holder.is_executing:

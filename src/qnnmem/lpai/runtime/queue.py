@@ -33,7 +33,7 @@ class Signal:
         self.in_use = self.is_freed = False
 
     def take(self) -> bool:
-        """Reserve the signal for an execution; return False if it is in use."""
+        """Reserve the signal for an execution; return False if the signal is in use."""
         with self._lock:
             if self.is_freed:
                 self._fail(9003, "the signal was freed", "QnnGraph_execute")
@@ -78,7 +78,7 @@ class ExecutionQueue:
 
     @property
     def is_worker(self) -> bool:
-        """True if this thread is the worker, as in a notification, or acts for the worker."""
+        """True if this thread is the worker (as in a notification) or acts for the worker."""
         return current_thread() is self._worker or self._notified == get_ident()
 
     @contextmanager

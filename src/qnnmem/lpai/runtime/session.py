@@ -219,7 +219,7 @@ class Session:
         return ", ".join(words) + ", …" * (len(names) > _SHOWN)
 
     def close(self) -> None:
-        """Free the context, then the memory it used, in the documented order."""
+        """Free the context, then the memory that it used, in the documented order."""
         with self._closing:
             if self._context is not None and not self._context.is_freed:
                 self._context.free()
