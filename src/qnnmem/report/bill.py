@@ -53,7 +53,7 @@ def next_prepare(bill: Bill, options: Sequence[str]) -> str:
 
 
 def verdict(bill: Bill) -> str:
-    """Return the bill's first line: its missing outputs, else its total or its unknown sizes."""
+    """Return the first line of a bill: the missing outputs, else the total or the unknown sizes."""
     return bill.missing_sentence or _total(bill)
 
 

@@ -1,4 +1,4 @@
-"""Render the contents of a deployed file as text: binaries, CPU side, and what the file claims."""
+"""Render the contents of a deployed file as text: binaries, CPU parts, and the file's claims."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _names(names: tuple[str, ...]) -> str:
 
 
 def binary_lines(facts: CarrierFacts) -> Iterator[str]:
-    """Yield a heading, then each context binary: its total size, and its process domain's size."""
+    """Yield a heading, then each context binary with its total size and process-domain size."""
     if not facts.binaries:
         return
     yield f"{'total':>16}{'domain at most':>18}  context binary, counted once"
@@ -66,7 +66,7 @@ def _known(size: Sourced | None) -> str:
 
 
 def facts_lines(facts: CarrierFacts) -> Iterator[str]:
-    """Yield lines about CPU parts, KV cache, the file's statements on memory, and unread parts."""
+    """Yield lines about CPU parts, KV cache, the file's claims, and unread parts."""
     for part in facts.host[:SHOWN]:
         size = f"{part.size.value:>16,}{format_size(part.size.value):>13}"
         yield f"{size}  on the CPU: {shorten(part.name, _WIDE)}"

@@ -68,7 +68,7 @@ class PoolRow:
 
     @property
     def sizes(self) -> tuple[str, str, str, str]:
-        """Return the cells before, now, change and limit; a dash for an unknown size."""
+        """Return four cells: size before, size now, change, limit; a dash for an unknown size."""
         known = self.before is not None and self.now is not None
         change = self.now - self.before if known else None  # type: ignore[operator]
         return thousands(self.before), thousands(self.now), signed(change), thousands(self.limit)
@@ -113,7 +113,7 @@ def broken_words(check: PoolCheck) -> tuple[str, str]:
 
 
 def _spare(model: CheckedModel) -> str:
-    """Return need and budget of each pool of a model that passes; empty for one that fails."""
+    """Return need and budget of each pool of a model; empty if the model fails the check."""
     if model.exit_code:
         return ""
     budgets = [check for check in model.checks if check.budget][:_SHOWN_BUDGETS]
@@ -151,7 +151,7 @@ def _model_lines(model: CheckedModel, verbose: bool) -> Iterator[str]:
 
 
 def _history_lines(run: BudgetRun) -> Iterator[str]:
-    """Yield a line for each pool whose accepted size changed: its earlier sizes, and today's."""
+    """Yield a line for each pool whose accepted size changed: earlier sizes, and today's size."""
     for model in run.models:
         for pool, now in model.pools.items():
             sizes = [state.models.get(model.name, {}).get(pool) for state in run.history]

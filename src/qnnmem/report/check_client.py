@@ -30,7 +30,7 @@ _FRAMES = 8  # stack frames in the text
 
 
 def _timeline(report: ClientResult) -> Iterator[str]:
-    """Yield one line: the peak number of contexts, and the peak of memory with its call."""
+    """Yield one line: the peak number of contexts, the peak memory, and the call at that peak."""
     if report.timeline:
         contexts = max(point.contexts for point in report.timeline)
         peak = max(report.timeline, key=lambda point: point.registered_bytes)

@@ -140,7 +140,7 @@ def render_sarif(
 
 
 def rule(incident: Incident, why: str = "") -> CiRule:
-    """Return the CI rule for an incident's knowledge-base entry; it describes the root cause."""
+    """Return the CI rule for an incident's knowledge-base entry; the rule names the root cause."""
     return CiRule(
         incident.entry or UNEXPLAINED,
         shorten(incident.title, words.WIDE),

@@ -98,7 +98,7 @@ def candidates(incident: Incident) -> str:
 
 
 def doubt(incident: Incident) -> str:
-    """Return why confidence is low: an unknown error line comes first; empty if there is none."""
+    """Return why confidence is low: an earlier error line is unknown; empty without such a line."""
     line = incident.unknown_error
     return "" if line is None else f"an unknown error line comes before it: {_at(line)}"
 
@@ -125,9 +125,9 @@ def times(count: int) -> str:
 
 
 def cause(incident: Incident) -> str:
-    """Return the matching entry's title after `cause` or, for a weak match, after `closest`.
+    """Return the title of the matching entry with the label `cause`; `closest` for a weak match.
 
-    Without an entry, return the incident's own title after `why`.
+    Without an entry, return the incident's own title with the label `why`.
     """
     title = shorten(incident.title, WIDE)
     if incident.entry is None:
@@ -207,7 +207,7 @@ def sentences(incident: Incident) -> list[str]:
 
 
 def similar(incident: Incident) -> list[str]:
-    """Return knowledge base entries similar to an unknown line, with the words shared with it."""
+    """Return the knowledge base entries most similar to an unknown line, with the shared words."""
     return [
         f"{entry.title} (entry {entry.entry}; shared words: {', '.join(entry.shared[:6])})"
         for entry in incident.similar or ()
@@ -241,7 +241,7 @@ def amount(stats: ReadingStats) -> str:
 
 
 def summary(stats: ReadingStats, first: Incident) -> str:
-    """Return the first line of a report: the verdict, and the number of incidents if over one."""
+    """Return the first line of a report: the verdict and, if several, the number of incidents."""
     if stats.incidents == 1:
         return verdict(first)
     return f"{counted(stats.incidents, 'incident')}; the first: {verdict(first)}"

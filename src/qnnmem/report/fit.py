@@ -193,7 +193,7 @@ def _next(fit: SocFit, file: str, options: Sequence[str]) -> Iterator[str]:
 
 
 def _answered(fit: SocFit, verbose: bool) -> Iterator[str]:
-    """Yield the library's error code, the reason for it, the decisive log line and its meaning.
+    """Yield the library's error code and its reason, then the decisive log line and its meaning.
 
     The reason is left out if the verdict has shown it.
     """

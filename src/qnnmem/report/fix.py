@@ -90,7 +90,7 @@ def _gaps(best: JudgedChange) -> Iterator[str]:
 
 
 def level_lines(best: JudgedChange) -> Iterator[str]:
-    """Yield the onnxruntime optimisation levels with equal results, and the error at the others."""
+    """Yield the onnxruntime optimisation levels with equal results; the error at other levels."""
     proof = best.proof
     if proof is None or not proof.identical:
         return
@@ -227,7 +227,7 @@ def _unchanged(change: JudgedChange) -> str:
 
 
 def row(change: JudgedChange) -> str:
-    """Return one table row for a judged change."""
+    """Return the table row for a change with its need and its proof."""
     applied, need, before = change.change, change.need, change.before
     ratio = "-"
     if before.size and need.size is not None and before.what == need.what:

@@ -1,4 +1,4 @@
-"""Render what the TCM pool must hold: a line with the verdict, and a table if it is too small."""
+"""Render what the TCM pool must hold: a verdict, and a table if the pool is too small."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def fatal_lines(answer: TcmAnswer | None) -> Iterator[str]:
 def together(
     shared: TcmAnswer | None, alone: Sequence[TcmAnswer | None]
 ) -> tuple[str, TcmAnswer] | None:
-    """Return a title and the verdict on all graphs together; None unless several have a verdict."""
+    """Return a title and the verdict on all graphs together; None if fewer than 2 have one."""
     count = sum(answer is not None for answer in alone)
     return None if shared is None or count < 2 else (f"all {count} graphs", shared)
 

@@ -98,7 +98,7 @@ def _log(incident: Incident, shown: Sequence[Evidence]) -> Iterator[Html]:
 
 
 def _timeline(evidence: Sequence[Evidence]) -> Iterator[Html]:
-    """Yield a drawing of where the lines are in the log; the deciding line is marked."""
+    """Yield a drawing of the positions of the lines in the log; the deciding line is marked."""
     if len(evidence) < 2 or len({line.file for line in evidence}) > 1:
         return
     numbers = [line.line for line in evidence]

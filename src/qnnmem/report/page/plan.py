@@ -152,7 +152,7 @@ def _changes(plan: PlanResult) -> Iterator[Html]:
 def _again(plan: PlanResult, verb: str, options: Sequence[str]) -> str:
     """Return a command of `verb` with the plan's model and budgets; empty if settings are unknown.
 
-    A result stores neither input values nor state.
+    They are unknown if the plan used input values or state, which a result does not store.
     """
     if plan.holds_for or plan.persistent_bytes:
         return ""
