@@ -449,7 +449,7 @@ def _function(name: str) -> Any:
 
 
 class QuickCopies:
-    """Fast copies from and to one process; each returns the number of bytes copied, perhaps 0."""
+    """Fast copies from and to one process; each copy returns the number of copied bytes."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid

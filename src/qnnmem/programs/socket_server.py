@@ -196,7 +196,7 @@ class SocketServer:
             raise self.crash
 
     def settle(self) -> None:
-        """Wait until all messages that a program sent before it ended have been handled."""
+        """Wait until all messages of a program that has ended are handled."""
         with self._lock:
             threads = tuple(self._threads)
         _join(threads)

@@ -116,7 +116,10 @@ def check_client(
 
 
 def _tell(folder: Path, options: ClientOptions) -> None:
-    """Pass options to the client as files: `trace`, and `alignment`, whose size is the number."""
+    """Pass options to the client as files: `trace`, and `alignment`.
+
+    The size of the file `alignment` in bytes is the alignment.
+    """
     if options.trace_state:
         (folder / "trace").touch()
     (folder / "alignment").write_bytes(bytes(options.profile.start_alignment))
@@ -189,7 +192,7 @@ def _run(
 
 
 def _gave_up(session: ClientSession, pid: int, code: int) -> set[int]:
-    """Return processes that need not clean up: a call of theirs failed, or a signal ended them."""
+    """Return processes that need not clean up after a failed call or a fatal signal."""
     has_refused = pid in session.refused or session.early.get(pid) is not None
     own = {pid} if code and has_refused else set()
     return (session.failed - {pid}) | own | set(_crashed(session))

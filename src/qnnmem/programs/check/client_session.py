@@ -335,7 +335,7 @@ class ClientSession:
         return begun == ends and not any(thread.is_alive() for thread in ends)
 
     def missed(self) -> Iterator[NotChecked]:
-        """Yield what was not checked: undelivered notifications, releases of too many buffers."""
+        """Yield what was not checked: undelivered notifications, frees beyond the watch limit."""
         if self.undelivered:
             what = counted(self.undelivered, "notification")
             yield NotChecked(f"{what} that could not be delivered")

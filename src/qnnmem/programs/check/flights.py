@@ -116,7 +116,7 @@ class Flights:
         return self._held[id(graph), thread] < _HOLDS
 
     def begin(self, flight: Flight) -> tuple[Finding, Flight] | None:
-        """Add an execution; if it conflicts with another, return a finding and that execution."""
+        """Add an execution; return a finding and the other execution if the two conflict."""
         with self._changed:
             others = [old for old in self._now if _is_beside(old, flight)]
             self._now.append(flight)
@@ -159,9 +159,9 @@ class Flights:
         return flight
 
     def reading(self, process: object, address: int) -> tuple[Flight, Part] | None:
-        """Return the execution that blocks access to an address, and the buffer there; or None.
+        """Return the execution that blocks access to an address, and the buffer at that address.
 
-        None means that no execution blocks the access.
+        Return None if no execution blocks the access.
         """
         with self._changed:
             flights = [f for f in self._now if f.graph.process is process]

@@ -483,7 +483,7 @@ class _Life:
             self.timeline.append(AliveAt(time, *row))
 
     def _named(self, key: _Key, handle: LiveHandle) -> LiveHandle:
-        """Return a handle with a name: that of the context's graphs or of the registered tensor."""
+        """Return the handle, named after the context's graphs or the registered tensor."""
         if handle.kind == "memory":
             return replace(handle, name=self._used.get(key[1:], ""))
         if handle.name or handle.kind != "context":

@@ -160,7 +160,7 @@ def read_trace(path: Path) -> Iterator[TraceHead | Event]:
 
 
 def parts_of(line: TraceHead | Event) -> int:
-    """Return 1 plus the number of handles, tensors or frames in a line of a trace."""
+    """Return 1 plus the number of all handles, tensors and frames in a line of a trace."""
     if isinstance(line, CallSeen):
         return 1 + len(line.handles) + len(line.uses)
     return 1 + len(line.stack) if isinstance(line, StackSeen) else 1
