@@ -267,7 +267,7 @@ def _with_facts(incident: Incident, facts: FactsOfBackends | None) -> Incident:
 def _machine_and_logs(
     host: str | None, paths: tuple[str, ...]
 ) -> tuple[str | None, tuple[str, ...]]:
-    """Return machine and logs; if `--host` gives a log, add the log and use the local machine."""
+    """Return machine and logs; if `--host` names a log, add it to the logs and use this machine."""
     if host is None:
         return None, paths
     from qnnmem.doctor.host.devices import LOCAL, is_machine

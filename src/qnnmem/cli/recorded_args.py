@@ -88,7 +88,7 @@ def retry_command(words: Sequence[str], settings: Sequence[Setting]) -> str:
 
 
 def _joined(words: Sequence[str], flags: set[str]) -> Iterator[str]:
-    """Yield the words of a command; each of these options becomes one word with its value."""
+    """Yield the words of a command; each option in `flags` becomes one word with its value."""
     rest = iter(words)
     for word in rest:
         value = next(rest, None) if word in flags else None
