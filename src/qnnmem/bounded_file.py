@@ -62,8 +62,8 @@ def read_range(path: Path, start: int, count: int) -> bytes:
 def file_below(folder: Path, name: str) -> Path:
     """Return the path of a file below `folder` that an untrusted file names.
 
-    Raise Damaged, with a clause about the name, if the path with links resolved is not below
-    `folder`.
+    Raise Damaged, with a clause about the name, if the path is not below `folder` after all
+    links are followed.
     """
     if not name or "\0" in name or len(name) > _LONGEST_NAME:
         raise Damaged("does not name a usable file")
@@ -93,8 +93,8 @@ def config_file(tool_file: Path, name: str, *, here_first: bool = False) -> Path
 
     The name is relative to the folder of `tool_file` or, if no file is there, to the current
     folder; with `here_first`, the current folder is tried first, as in the SDK's tools. Return None
-    if neither folder has the file. Raise Damaged, with a clause about the name, if the path with
-    links resolved is below neither folder.
+    if neither folder has the file. Raise Damaged, with a clause about the name, if the path
+    is below neither folder after all links are followed.
     """
     places = (tool_file.parent / name, Path(name))
     for path in reversed(places) if here_first else places:

@@ -67,7 +67,7 @@ def current_caller() -> Caller:
 
 
 def caller_line() -> str:
-    """Return file, line and source of the calling client code; empty if no client code called."""
+    """Return file, line and source of the calling client code; empty if there is none."""
     elsewhere = _elsewhere.get()
     if elsewhere is not None:
         return elsewhere.line

@@ -20,7 +20,7 @@ def collect_as_ever() -> None:
 
     With many short-lived values, frequent collections keep young values in the CPU cache. Modules
     imported while a command started stay in use, so they are exempt: visiting all of them takes
-    5 ms. In any other process, what is garbage by now must be collected.
+    5 ms. In any other process, nothing is exempt, because existing garbage must be collected.
     """
     if gc.get_threshold() == _SELDOM:
         gc.freeze()

@@ -138,11 +138,11 @@ class QnnMemError(Exception):
         super().__init__(self.sentence())
 
     def sentence(self, word: Callable[[Setting], str] = str) -> str:
-        """Return place, problem and cure as one sentence; `word` formats its settings."""
+        """Return place, problem and cure as one sentence; `word` formats the settings in it."""
         return _after_place(printable(self.where), self._what_and_cure(word))
 
     def without_place(self, word: Callable[[Setting], str] = str) -> str:
-        """Return the sentence without the place; if the place is the subject, write `the file`."""
+        """Return the sentence without the place; a place that is the subject becomes `the file`."""
         return _after_place("the file", self._what_and_cure(word)).removeprefix("the file: ")
 
     def _what_and_cure(self, word: Callable[[Setting], str]) -> str:

@@ -33,8 +33,8 @@ def address_space_limit() -> int | None:
 def group_limits(read: Callable[[Path], str]) -> Iterator[int]:
     """Yield the memory limits of this process's control groups, version 1 or 2.
 
-    `read` returns the text of a file, or "" if the file is missing; it can read from another
-    machine.
+    `read` returns the text of a file, or "" if the file is missing; the file can be on
+    another machine.
     """
     for line in read(_OWN_GROUPS).splitlines():
         _, controllers, place = [*line.split(":", 2), "", ""][:3]

@@ -259,7 +259,7 @@ def _allocations(need: int | None, crowd: Allocations | None) -> Iterator[PoolCh
 
 
 def _crowd(tcm: TcmAnswer | None) -> Allocations | None:
-    """Return the number of TCM allocations if it exceeds the limit of TCM, else None."""
+    """Return the number of TCM allocations and the limit if that limit is exceeded, else None."""
     if tcm is None or not tcm.is_crowded:
         return None
     return Allocations(tcm.buffers, tcm.max_buffers)

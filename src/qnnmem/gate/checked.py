@@ -148,7 +148,7 @@ class BudgetRun:
         return next((code for code in _WORST if code in codes), GOOD)
 
     def updated(self) -> BudgetRun:
-        """Return the run with its sizes accepted: growth no longer fails, a broken budget does."""
+        """Return the run with its sizes accepted: growth passes, a broken budget still fails."""
         models = tuple(structs.replace(model, change=None) for model in self.models)
         return replace(self, models=models, is_updated=True)
 

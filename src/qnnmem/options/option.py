@@ -68,7 +68,7 @@ class Opt(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """Return the help text, with a prefix that names the kind of model the option is for."""
+        """Return the help text; a prefix names the kind of model that the option applies to."""
         whose = "For a model" if self.of_model else self.backend
         if not whose:
             return self.help
