@@ -68,7 +68,7 @@ def see(knowledge: Knowledge, lines: Iterable[str]) -> list[SeenTemplate]:
 
 @functools.lru_cache(maxsize=1)
 def _reader(knowledge: Knowledge) -> Callable[[str], Sequence[Found]]:
-    """Return a function that finds the templates that match a line; it caches its results."""
+    """Return a memoized function that finds the templates that match a line."""
     anchors = [(anchor.encode(), ns) for anchor, ns in knowledge.anchors.items()]
     keys = [(key.encode(), [anchors[n] for n in ns]) for key, ns in knowledge.keys.items()]
 

@@ -52,7 +52,7 @@ class Attribution:
     def _near(
         self, session: LogSession, growing: Iterable[LogSession]
     ) -> tuple[list[LogSession], bool]:
-        """Return up to two named sessions nearby, and whether a growing session can come near."""
+        """Return up to two neighbours that have a process, and whether another can come near."""
         near = []
         for first, last, other in self._named:
             if first - session.last <= NEAR and session.first - last <= NEAR:
@@ -91,7 +91,7 @@ class Attribution:
             owed.join(session)
 
     def _hand_out(self, earliest: int | None) -> Iterator[LogSession]:
-        """Yield the named sessions to which no session without a process can be joined later."""
+        """Yield sessions of processes to which no session without a process can be joined later."""
         left = []
         for row in sorted(self._named, key=lambda row: row[0]):
             if earliest is not None and earliest <= row[1] + NEAR:

@@ -51,7 +51,7 @@ def lpai_words(low: bytes) -> LpaiWords | None:
 
 
 def _other(low: bytes, wanted: re.Match[bytes] | None) -> int | None:
-    """Return the only size that a line states besides the needed size; None if not exactly one."""
+    """Return the only size in a line besides the needed size; None if there are none or several."""
     if wanted is None:
         return None
     others = [one for one in _SIZES.finditer(low) if one.start(1) != wanted.start(1)]

@@ -158,7 +158,7 @@ _here = threading.local()
 
 
 def _tar_before(path: str, archive: Contents, member: Member) -> PackedTar:
-    """Return a reader of a compressed tar, at or before the member; reuse the last if possible."""
+    """Return a tar reader at or before the member; reuse the last reader if possible."""
     kept, _here.kept = getattr(_here, "kept", None), None
     if kept is not None and kept[0] == path and kept[1] is archive:
         reader: PackedTar = kept[2]
