@@ -144,7 +144,7 @@ def load_cached(
 def cached(
     path: Path, sizes: Sequence[Mapping[str, object]], read: Callable[[], tuple[Model, ...]]
 ) -> tuple[Model, ...]:
-    """Return the result of `read`, from the cache if this file was read with these sizes before."""
+    """Return the result of `read`, or the cached result for this file with these sizes."""
     cache = MODEL_CACHE.get()
     if cache is None:
         return read()

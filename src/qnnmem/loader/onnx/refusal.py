@@ -55,7 +55,7 @@ def _check_type(trials: Trials, node: onnx.NodeProto, name: str, kind: OnnxType)
 
 
 def _check_elements(trials: Trials, scope: Scope, node: onnx.NodeProto) -> None:
-    """Raise LoadError if a reshape changes the number of elements; inference accepts this."""
+    """Raise LoadError if a reshape changes the number of elements, which inference accepts."""
     names = node.input[0], node.output[0]
     # A stated shape is an upper bound, and so are all shapes that follow from it.
     if any(name in trials.stated or name in scope.flow.culprit for name in names):

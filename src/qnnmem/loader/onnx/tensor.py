@@ -114,7 +114,7 @@ _ADDRESS = "_ORT_MEM_ADDR_"
 
 
 def _attributes(model: onnx.ModelProto) -> Iterator[onnx.AttributeProto]:
-    """Yield every attribute in a model: of nodes at any depth, and defaults of functions."""
+    """Yield every attribute in a model: those of nodes at any depth, and function defaults."""
     yield from _with_inner(node.attribute for node in model.graph.node)
     for function in model.functions:
         yield from _with_inner(node.attribute for node in function.node)

@@ -226,7 +226,7 @@ def attempt(request: AttemptRun, payload: bytes) -> Attempted:
 
 
 def _packed(values: list[Any], most: int) -> bytes:
-    """Return values as initializers of a graph; raise ValueError above `most` bytes."""
+    """Return values as initializers of a graph; raise ValueError for more than `most` bytes."""
     import numpy
     import onnx
     from onnx import numpy_helper

@@ -151,7 +151,7 @@ class TfliteStep(NodeWriter):
         return DTYPES[raw.type]
 
     def has_type(self, dtype: DType) -> bool:
-        """Return whether an input or output has elements of a type."""
+        """Return whether an input or output has elements of this type."""
         return any(DTYPES.get(raw.type) is dtype for raw in self._operands())
 
     def _operands(self) -> list[RawTensor]:

@@ -106,7 +106,7 @@ def find_open_inputs(graph: OnnxGraph) -> OpenInputs:
 
 
 def _with_rate(size: OpenSize, rate: str) -> OpenSize:
-    """Return a length in samples as a size that scales with `rate`; other sizes unchanged."""
+    """Return a length in samples as a size that scales with `rate`; keep other sizes."""
     windows = {_LENGTHS: _WINDOWS, _SAMPLES: _SAMPLES}.get(size.candidates)
     return size if windows is None else replace(size, candidates=windows, rate=rate)
 
