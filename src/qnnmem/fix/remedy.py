@@ -122,7 +122,7 @@ class Need:
 
 @dataclass(frozen=True)
 class JudgedChange:
-    """Change with its need and the proof of its results."""
+    """Change with its memory need and the proof of its results."""
 
     change: Change
     before: Need
@@ -178,7 +178,7 @@ class FixBench(Protocol):
         ...
 
     def judged(self, change: Change) -> JudgedChange:
-        """Return the change with its need and its proof; an unchanged model needs no proof."""
+        """Return the change with its memory need and proof; an unchanged model has no proof."""
         ...
 
     def remembered(self, question: Mapping[str, Any]) -> Mapping[str, Any] | None:
@@ -186,7 +186,7 @@ class FixBench(Protocol):
         ...
 
     def remember(self, question: Mapping[str, Any], answer: Mapping[str, Any]) -> None:
-        """Cache the answer to a question, given as JSON values, for later runs."""
+        """Cache the answer to a question for later runs; both are JSON values."""
         ...
 
 

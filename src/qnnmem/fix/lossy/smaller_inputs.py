@@ -85,7 +85,7 @@ class BatchRemedy:
     name: str = "batch"
 
     def changes(self, bench: FixBench, base: JudgedChange) -> Iterator[JudgedChange]:
-        """Yield ever smaller batches: each size is divided by its smallest factor, down to 1."""
+        """Yield ever smaller batches: each size is divided by its smallest prime factor."""
         whole = batch_of(bench.case)
         size = whole
         while size > 1:

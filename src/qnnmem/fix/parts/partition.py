@@ -65,7 +65,7 @@ class Cuts:
 
 @dataclass(frozen=True, slots=True)
 class Stuck:
-    """Result without valid cuts: fitting parts reach op `first`, but not the next cut, `last`."""
+    """Result without valid cuts: fitting parts reach op `first`, but none reaches cut `last`."""
 
     first: int
     last: int
@@ -281,7 +281,7 @@ class _CutSearch:
         return high
 
     def _cheapest(self) -> list[tuple[int, int]] | Stuck:
-        """Return the cheapest cover by parts not yet excluded; break ties deterministically."""
+        """Return the cheapest cover with parts that are not excluded; ties have a fixed order."""
         best: list[_Cost | None] = [(0, 0)]
         came = [0]
         for end in range(1, len(self.places)):

@@ -153,7 +153,7 @@ class HtpPartsRemedy:
             own.obstacles.append(join_words(need.why))
 
     def replay(self, case: FixCase, base: Change, step: Step) -> Change:
-        """Return `base` with its model cut into parts and load rounds, both as in a recipe."""
+        """Return `base` with its model cut into a recipe's parts, loaded in the recipe's rounds."""
         return replay_cut(base, step, read_rounds(step["rounds"]))
 
     def _found(self, bench: HtpBench, base: JudgedChange) -> HtpParts | Words:

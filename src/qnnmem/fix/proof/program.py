@@ -240,7 +240,7 @@ class Compare(WireMessage, frozen=True):
 
 
 class Compared(WireMessage, frozen=True):
-    """Answer to Compare: how the results of a changed model compare."""
+    """Answer to Compare: how a changed model's results compare with the original's."""
 
     proof: Proof
 
