@@ -39,7 +39,7 @@ def worst_answer(answers: Iterable[bool | None]) -> bool | None:
 
 
 class FitCheck(Struct, frozen=True, kw_only=True):
-    """The need of one pool against its limit; null if unknown."""
+    """The need of one pool compared with its limit; unknown numbers are null."""
 
     pool: str
     fits: bool | None

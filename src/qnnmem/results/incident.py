@@ -1,10 +1,10 @@
 """Incidents of the doctor with their evidence, and the amount of data read.
 
-Fields are in the order of the JSON (schema `qnnmem.doctor/1`). A log can contain a hundred thousand
-values of the classes with `gc=False`; these values are never part of a reference cycle.
+Fields are in the order of the JSON (schema `qnnmem.doctor/1`). Classes with `gc=False` skip garbage
+collection: one log can yield a hundred thousand of their values, none of which is part of a
+reference cycle.
 
-A log can contain any number, so quantities have no bounds: check a quantity before computing with
-it.
+A log can state any number, so quantities have no bounds: check a quantity before computing with it.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class ModelPart(msgspec.Struct, frozen=True):
 
 
 class ModelNumbers(msgspec.Struct, frozen=True):
-    """The memory needs of the failing model itself, next to the numbers of the log."""
+    """The memory needs of the failing model itself, to compare with the numbers of the log."""
 
     parts: tuple[ModelPart, ...]
     sentences: tuple[str, ...]

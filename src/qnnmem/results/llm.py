@@ -103,7 +103,7 @@ class LlmCheck(Struct, frozen=True, kw_only=True):
 
 
 class LlmActual(Struct, frozen=True, kw_only=True):
-    """An existing context binary, next to the expected shard."""
+    """An existing context binary, compared with the expected shard."""
 
     file: str
     file_bytes: Count

@@ -36,7 +36,7 @@ class Placement(Struct, frozen=True):
 
     @property
     def fits(self) -> bool:
-        """True if every context has a place in the domains of one process."""
+        """True if every context fits into the domains of one process."""
         return not self.too_large and len(self.domains) <= DOMAINS.value
 
 
@@ -55,7 +55,7 @@ class PlacedContext(Struct, frozen=True, kw_only=True):
 
 
 class Admission(Struct, frozen=True, kw_only=True):
-    """The library's actual decision on a context, next to the prediction from its file."""
+    """The library's actual decision on a context, and the prediction from its file."""
 
     predicted: Annotated[
         bool | None, describe("Predicted answer; null if the range of sizes allows both.")

@@ -41,7 +41,7 @@ class Frame(Struct, frozen=True):
 
     @property
     def place(self) -> str:
-        """File and line, or function and offset in its module."""
+        """File and line, or function and offset in the module."""
         if self.line:
             return f"{_near(self.file)}:{self.line}"
         inside = f"{Path(self.module).name}+{self.offset:#x}"
@@ -67,7 +67,7 @@ Row = TypeVar("Row", "LiveHandle", "LostSession", "FailedCall")
 
 
 def _near(name: str) -> str:
-    """Return a file name relative to the working folder; a file outside keeps its name."""
+    """Return a file name relative to the working folder if the file is in it, else unchanged."""
     try:
         return name.removeprefix(str(Path.cwd()) + os.sep)
     except OSError:
