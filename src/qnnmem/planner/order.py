@@ -437,7 +437,7 @@ class Search:
         return self._settle(state)
 
     def _fitting(self, state: _State) -> list[int]:
-        """Return the ready nodes within the limit; record the fewest bytes other nodes need."""
+        """Return the ready nodes within the limit; record the fewest bytes another node needs."""
         room = self.limit - state.live
         fitting = [node for node, (rise, _) in state.rising.items() if rise <= room]
         blocked = [rise for rise, _ in state.falling.values()]

@@ -190,7 +190,7 @@ def as_states(states: Mapping[str, str] | Iterable[StatePair]) -> tuple[StatePai
 
 
 def as_io(word: Io | str) -> Io:
-    """Return the location of inputs and outputs for a word; raise UsageError if it is unknown."""
+    """Return the location of inputs and outputs for a word; raise UsageError for other words."""
     try:
         return Io(word)
     except ValueError:
@@ -199,7 +199,7 @@ def as_io(word: Io | str) -> Io:
 
 
 def as_pool(name: Pool | str) -> Pool:
-    """Return a pool by name; raise UsageError if it is unknown."""
+    """Return the pool with this name; raise UsageError for an unknown name."""
     try:
         return Pool(name)
     except ValueError:
@@ -283,7 +283,7 @@ def joint_verdict(answers: Collection[bool | None]) -> bool | None:
 
 
 def held_types(model: Model) -> Iterator[DType]:
-    """Yield the types of all tensors except constants, including those in bodies."""
+    """Yield the types of all tensors except constants, including tensors in bodies."""
     constants = set(model.constants)
     yield from (tensor.dtype for name, tensor in model.tensors.items() if name not in constants)
     for op in model.ops:

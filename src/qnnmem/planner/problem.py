@@ -130,7 +130,7 @@ class Infeasible:
 
 @dataclass(frozen=True)
 class Peak:
-    """The step with the most live bytes, and its buffers."""
+    """The step with the most live bytes, and the buffers alive at this step."""
 
     step: Step
     live: tuple[Buffer, ...]  # largest first
