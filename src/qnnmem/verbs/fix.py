@@ -289,7 +289,7 @@ def _allowed(words: tuple[str, ...], backend: str) -> frozenset[str]:
 
 
 def _by_pool(budgets: Sequence[tuple[str, Bytes]]) -> dict[str, Bytes]:
-    """Return the budgets by pool; raise UsageError if a pool has two."""
+    """Return the budgets by pool; raise UsageError if a pool has two budgets."""
     limits = {name.lower(): size for name, size in budgets}
     if len(limits) < len(budgets):
         raise UsageError("a pool has two budgets; set only one")
@@ -441,7 +441,7 @@ class FixFolder:
         return [str(path) for path in named]
 
     def _left(self, name: str) -> list[Path]:
-        """Return the hidden temporary files that a killed run left over for a file name."""
+        """Return the hidden temporary files that a killed run left behind for a file name."""
         shape = re.compile(re.escape(f".{name[:_NAMED]}.") + "[0-9a-f]{16}")
         try:
             return [path for path in self.folder.iterdir() if shape.fullmatch(path.name)]

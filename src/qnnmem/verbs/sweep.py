@@ -188,7 +188,7 @@ def _compilers(
 def _split(
     axes: Sequence[Axis], searched: str | None, until: str | None
 ) -> tuple[Axis | None, list[SweepPoint]]:
-    """Return the searched axis (None if no axis is) and all combinations of the other axes."""
+    """Return the searched axis, if there is one, and all combinations of the other axes."""
     if until is not None and searched is None:
         raise UsageError("--until needs --max, which names the searched value")
     if searched is None:
