@@ -205,7 +205,7 @@ class JobQueue:
         return True
 
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
-        """Call `listener` from any thread when a job changes; return a function that stops this."""
+        """Call `listener` from any thread when a job changes; return a function to unsubscribe."""
         with self._changed:
             self._listeners.add(listener)
 
