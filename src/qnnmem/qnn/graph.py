@@ -258,7 +258,7 @@ class GraphDraft:
             self._fail(_FINALIZED, f"graph {quote(self.name)} is already finalized", call)
 
     def _with_data(self, tensor: ComposedTensor, data: Any) -> ComposedTensor:
-        """Return a tensor, with its data if it is static; fail if the data does not match."""
+        """Return a tensor, with its data if it is static; fail if the data does not fit."""
         if tensor.type not in STATIC:
             if data is not None:
                 problem = f"tensor {quote(tensor.name)} is not static, so it cannot have data"
