@@ -78,7 +78,7 @@ def most_tensors() -> Sourced:
 
 
 def tensor_count_words(count: int) -> str:
-    """Return a clause that compares a number of tensors with the largest known to compile."""
+    """Return a clause that compares a tensor count with the largest count known to compile."""
     known = most_tensors()
     more = ", more than the" if count > known.value else ";"
     return (
