@@ -17,7 +17,7 @@ from qnnmem.provenance import Origin
 
 _ADDED = f"{Origin.COMPUTED.value}: the allocations before the failure, added up"
 _KNOWN = f"{Origin.DOCUMENTED.value}: LPAI memory page"
-_AT_LEAST = f"{Origin.COMPUTED.value}: at least this much, as if the pool were empty"
+_AT_LEAST = f"{Origin.COMPUTED.value}: at least this much, because the pool is assumed to be empty"
 # The pool of aDSP direct mode serves 32 allocations (LPAI memory page); the limits of other pools
 # are unknown.
 _MAX_PIECES = 32

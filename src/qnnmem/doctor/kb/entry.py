@@ -11,7 +11,9 @@ STAGES = ("init", "graph", "context", "memreg", "execute")
 # The closed set of causes with their meanings; memory causes start with `mem_`.
 CAUSES = {
     "mem_dsp_va": "the mappings exceed the address space of the DSP process",
-    "mem_map_layer": "a layer below QNN cannot map memory: page-table pool or message limit hit",
+    "mem_map_layer": (
+        "a layer below QNN cannot map memory: its page-table pool is full or a message limit is hit"
+    ),
     "mem_graph_limit": "the compiler's estimate is above its limit for one graph",
     "mem_vtcm": "one operator needs more VTCM than the SoC has",
     "mem_tcm_pool": "model, inputs and outputs do not fit the TCM pool of LPAI",

@@ -522,7 +522,7 @@ def _refusal(name: str) -> LoadError | None:
     if kind.name in _READ_KINDS and (kind.name == _TEXT or part.packed in _AS_IT_IS):
         return None
     if head and part.packed not in _AS_IT_IS:
-        return LoadError(name, f"contains {kind.words} in {part.packed} form, which is not a log")
+        return LoadError(name, f"is not a log: it contains {kind.words} in {part.packed} form")
     return wrong_kind(name, kind, "which qnnmem doctor does not read")
 
 
