@@ -17,7 +17,9 @@ CarrierKind = Literal["executorch", "litert", "litertlm", "genie", "genai", "epc
 class CarriedBinary(Struct, frozen=True, kw_only=True):
     """A distinct context binary, however many methods or models use it."""
 
-    name: Annotated[str, describe("File or archive member, and the position inside it.")]
+    name: Annotated[
+        str, describe("Where the binary is: file or archive member, and position inside it.")
+    ]
     offset: Annotated[Count, describe("Offset of the binary in the file.")] = 0
     bytes: Count
     used_by: Annotated[
@@ -77,7 +79,7 @@ class CarrierFacts(Struct, frozen=True, kw_only=True):
     binaries: tuple[CarriedBinary, ...] = ()
     unread: Annotated[
         tuple[UnreadPart, ...],
-        describe("Parts without a bill; if there are any, the verdict is never `fits`."),
+        describe("Parts whose memory is unknown; if there are any, the verdict is never `fits`."),
     ] = ()
     host: Annotated[
         tuple[HostPart, ...], describe("Memory outside the bill: CPU buffers and constants.")

@@ -21,13 +21,15 @@ class ChainTensor(Struct, frozen=True, kw_only=True):
         Literal["input", "output", "boundary"], describe("Role of the tensor in the model.")
     ]
     from_part: Annotated[
-        Count, describe("Part that produces the tensor, from 1; 0 for an input of the model.")
+        Count,
+        describe("Part that produces the tensor, counted from 1; 0 for an input of the model."),
     ]
-    to_parts: Annotated[tuple[Count, ...], describe("Parts that read the tensor, from 1.")]
+    to_parts: Annotated[tuple[Count, ...], describe("Parts that read the tensor, counted from 1.")]
     free_after: Annotated[
         Count | None,
         describe(
-            "Last part, from 1, that needs the tensor; 0 if no part reads it, null for an output."
+            "Last part that needs the tensor, counted from 1; 0 if no part reads the tensor, null "
+            "for an output of the model."
         ),
     ]
 
@@ -50,8 +52,8 @@ class ChainPart(Struct, frozen=True, kw_only=True):
     held_bytes: Annotated[
         Count,
         describe(
-            "Bytes of the tensors between parts that are live while this part runs, "
-            "including those that it reads and produces."
+            "Bytes of all tensors passed between parts that are live while this part runs, its "
+            "inputs and outputs included."
         ),
     ]
     free_after: Annotated[
@@ -91,20 +93,22 @@ class HtpChain(Struct, frozen=True, kw_only=True):
     refused_part: Annotated[
         Count,
         describe(
-            "First part, from 1, that does not fit a process domain with earlier parts; "
-            "0 if all fit."
+            "First part, counted from 1, that does not fit in a process domain together with all "
+            "earlier parts; 0 if all parts fit."
         ),
     ]
     domains: Annotated[
         Count,
-        describe("Number of process domains that all parts take on a device, loaded in order."),
+        describe(
+            "Number of process domains that the parts take on a device if they are loaded in order."
+        ),
     ]
     budget_bytes: Annotated[Count, describe("Size of one process domain in bytes.")]
     resident_bytes: Annotated[
         Count, describe("Sum of the library's memory estimates for all parts, in bytes.")
     ]
     in_turn_bytes: Annotated[
-        Count, describe("Largest of the library's memory estimates for a part, in bytes.")
+        Count, describe("The library's memory estimate for the largest part, in bytes.")
     ]
 
 

@@ -17,7 +17,7 @@ class Allocations(Struct, frozen=True):
     """Number of TCM allocations against the limit."""
 
     needed: Count
-    possible: Annotated[Count, describe("Largest number of allocations that the pool serves.")]
+    possible: Annotated[Count, describe("Largest number of allocations that the pool allows.")]
 
 
 class PoolCheck(Struct, frozen=True):
@@ -37,7 +37,8 @@ class PoolCheck(Struct, frozen=True):
     ] = True
     blockers: Annotated[tuple[str, ...], describe("Largest tensors that prevent a fit.")] = ()
     alike: Annotated[
-        Count, describe("Number of other tensors that are as large as the blockers.")
+        Count,
+        describe("Number of other tensors that are at least as large as the smallest blocker."),
     ] = 0
     allocations: Annotated[
         Allocations | None,

@@ -16,7 +16,8 @@ class PoolChange(Struct, frozen=True):
 
     pool: str
     before_bytes: Annotated[
-        Count | None, describe("Bytes in the first result; null if it does not state them.")
+        Count | None,
+        describe("Bytes in the first result; null if that result does not state them."),
     ] = None
     after_bytes: Count | None = None
     change_bytes: Annotated[
@@ -26,8 +27,8 @@ class PoolChange(Struct, frozen=True):
     bound: Annotated[
         Side | None,
         describe(
-            "Side whose number is an upper bound while the other is exact; change_bytes is "
-            "then null."
+            "Side whose number is an upper bound if the number of the other side is exact; "
+            "change_bytes is then null."
         ),
     ] = None
     not_comparable: Annotated[
@@ -72,7 +73,7 @@ class LimitChange(Struct, frozen=True):
 
     name: str
     before_bytes: Annotated[
-        Count | None, describe("Limit in the first result; null if it has none.")
+        Count | None, describe("Limit in the first result; null if that result has no limit.")
     ] = None
     after_bytes: Count | None = None
 

@@ -37,7 +37,7 @@ class DoctorResult(Result, frozen=True, kw_only=True, tag="qnnmem.doctor/1"):
     incidents: tuple[Incident, ...]
     why: Annotated[
         dict[str, str],
-        describe("Explanation of each cause in words, by name of the knowledge-base entry."),
+        describe("Explanation of each cause, by name of the knowledge-base entry."),
     ] = field(default_factory=dict)
     stats: Annotated[ReadAmount, describe("Amount of log data that was read.")] = ReadAmount()
     noise: Annotated[

@@ -51,7 +51,10 @@ class FitCheck(Struct, frozen=True, kw_only=True):
     ] = None
     refused: Annotated[
         bool,
-        describe("Whether the library refused because of this limit, even if it gave no number."),
+        describe(
+            "True if the library refused the model because of this limit, whether or not it "
+            "stated a number."
+        ),
     ] = False
 
     @classmethod
@@ -119,7 +122,8 @@ class FitFacts(Struct, frozen=True, kw_only=True):
     same_as: Annotated[
         str,
         describe(
-            "Other SoC with the same limits, for which the model was compiled; otherwise empty."
+            "The other SoC that the model was compiled for because it has the same limits; empty "
+            "if the model was compiled for the requested SoC."
         ),
     ] = ""
     needs_int8: Annotated[bool, describe("True for a float model on a SoC without FP16.")] = False
@@ -179,7 +183,8 @@ class SocFit(FitFacts, frozen=True):
     why: Annotated[str, describe("Reason for any answer other than `fits`.")] = ""
     suggestions: tuple[FitSuggestion, ...] = ()
     tried: Annotated[
-        tuple[FitSuggestion, ...], describe("Settings that were compiled without success.")
+        tuple[FitSuggestion, ...],
+        describe("Settings that were tried and did not fit, or did not finish in time."),
     ] = ()
 
     @property

@@ -57,7 +57,9 @@ class RemedyTrial(Struct, frozen=True, kw_only=True):
     fits: Annotated[bool | None, describe("Whether every limit holds; null without a limit.")]
     over_budget: OverBudget = ()
     missing_bytes: Annotated[Count, describe("Bytes over the limits, summed over all pools.")] = 0
-    why: Annotated[str, describe("Why the change does not fit, if the reason is not a size.")] = ""
+    why: Annotated[
+        str, describe("Why the changed model does not fit, if the reason is not a size.")
+    ] = ""
     identical: Annotated[bool, describe("Whether every output is bit-identical.")]
     lossy: Annotated[
         bool,
@@ -75,14 +77,16 @@ class RemedyTrial(Struct, frozen=True, kw_only=True):
         tuple[str, ...], describe("Outputs whose shape changed, so that they cannot be compared.")
     ] = ()
     macs: Annotated[
-        Count, describe("Multiply-adds of the original model; 0 if the remedy adds none.")
+        Count,
+        describe("Multiply-adds of the original model; 0 if the remedy adds no multiply-adds."),
     ] = 0
     extra_macs: Annotated[int, describe("Additional multiply-adds.")] = 0
     optimisation_levels: Annotated[
         tuple[LevelDifference, ...] | UnsetType,
         describe(
-            "Comparison of both models at each onnxruntime optimisation level; only the chosen "
-            "trial has it. `identical` is the comparison without optimisation."
+            "Comparison of the changed with the original model at each onnxruntime optimisation "
+            "level; only the chosen trial has this. `identical` is the comparison without "
+            "optimisation."
         ),
     ] = UNSET
     seconds: Annotated[float, Meta(ge=0), describe("Time taken in seconds.")] = 0.0
@@ -170,7 +174,7 @@ class Validation(Struct, frozen=True, kw_only=True):
     why_not_planned: Annotated[
         str, describe("Why the result did not run in memory laid out by the plan; empty if it did.")
     ]
-    findings: Annotated[tuple[str, ...], describe("Rules broken in planned memory.")]
+    findings: Annotated[tuple[str, ...], describe("Rules broken by the run in planned memory.")]
     outputs: Annotated[tuple[ValidatedOutput, ...], describe("Comparison of every output.")]
 
 
@@ -224,7 +228,9 @@ class FixedModel(Result, frozen=True, kw_only=True, tag="qnnmem.fix/1"):
     input: Annotated[str, describe("Path of the model as given.")]
     backend: Annotated[
         Literal["lpai", "htp"] | UnsetType,
-        describe("Backend that the result was made for; it is not a fix for another backend."),
+        describe(
+            "Backend that the result was made for; the result is not a fix for other backends."
+        ),
     ] = UNSET
     fits: Annotated[bool | None, describe("Whether every budget holds; null without a budget.")]
     before_bytes: Annotated[

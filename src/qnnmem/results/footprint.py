@@ -32,7 +32,9 @@ class BillItem(Struct, frozen=True):
 
     graph: str
     name: str
-    kind: Annotated[str, describe("`input`, `output` or `weights`; in a fit also `part`.")]
+    kind: Annotated[
+        str, describe("`input`, `output` or `weights`; a result of `qnnmem fit` also has `part`.")
+    ]
     bytes: Count
 
 
@@ -178,7 +180,8 @@ class Bill(Result, frozen=True, kw_only=True, tag="qnnmem.footprint/1"):
     missing_outputs: Annotated[
         tuple[MissingOutput, ...],
         describe(
-            "Outputs of the model that the binary lacks; the bill covers only a part of the model."
+            "Outputs of the model that the binary lacks; if there are any, the bill covers only a "
+            "part of the model."
         ),
     ] = ()
     model_outputs: Annotated[

@@ -107,7 +107,7 @@ class FrameWindow(Struct, frozen=True):
 class InspectedBuffer(Struct, frozen=True, kw_only=True):
     """A range of a pool that one tensor and its views occupy for an interval of steps."""
 
-    name: Annotated[str, describe("Name of the tensor that is written first.")]
+    name: Annotated[str, describe("Name of the tensor that is written to the buffer first.")]
     pool: Annotated[BufferPool, describe("The pool that holds the buffer.")]
     offset: Annotated[Count, describe("Bytes from the start of the pool.")]
     size: Annotated[Count, describe("Size in bytes.")]
@@ -117,7 +117,7 @@ class InspectedBuffer(Struct, frozen=True, kw_only=True):
     end_step: Annotated[
         Difference, describe("One past the last step in which the buffer is in use.")
     ]
-    aliases: Annotated[tuple[str, ...], describe("Other tensors in the same bytes.")] = ()
+    aliases: Annotated[tuple[str, ...], describe("Other tensors that use the same bytes.")] = ()
 
 
 class BinaryGraph(Struct, frozen=True, kw_only=True):
@@ -197,7 +197,10 @@ class InspectedBinary(Result, frozen=True, kw_only=True, tag="qnnmem.inspect/1")
     constants_bytes: Annotated[Count, describe("Bytes of the constants section.")] = 0
     tcm: Annotated[
         TcmAnswer | None,
-        describe("Whether the binary fits TCM with all graphs at once; null without a program."),
+        describe(
+            "Whether the binary fits TCM with all graphs at once; null if the binary contains no "
+            "program."
+        ),
     ] = None
     graphs: Annotated[tuple[InspectedGraph, ...], describe("Graphs in the order of the file.")]
 

@@ -54,7 +54,7 @@ class KbCheckResult(Result, frozen=True, kw_only=True, tag="qnnmem.kb-check/1"):
 
     passes: Annotated[bool, describe("Whether there are no findings.")]
     entries: Annotated[Count, describe("Number of entries checked.")]
-    templates: Annotated[Count, describe("Number of line templates in those entries.")]
+    templates: Annotated[Count, describe("Number of line templates in the checked entries.")]
     cases: Annotated[Count, describe("Number of stored failures that were checked.")]
     healthy: Annotated[Count, describe("Number of stored healthy logs that were checked.")]
     documented: Annotated[

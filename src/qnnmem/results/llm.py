@@ -107,8 +107,12 @@ class LlmActual(Struct, frozen=True, kw_only=True):
 
     file: str
     file_bytes: Count
-    shard: Annotated[str, describe("Shard that the file was matched with; empty if none.")] = ""
-    expected: Annotated[Count | None, describe("Bytes of the expected shard; null if none.")] = None
+    shard: Annotated[
+        str, describe("Shard that the file was matched with; empty if no shard matches.")
+    ] = ""
+    expected: Annotated[
+        Count | None, describe("Bytes of the expected shard; null if no shard matches.")
+    ] = None
     process_domain: SizeRange | None = None
     findings: tuple[str, ...] = ()
 
@@ -138,7 +142,7 @@ class LlmResult(Result, frozen=True, kw_only=True, tag="qnnmem.llm/1"):
     kv_bytes_per_token: Sourced
     kv_bytes: Sourced
     longest_context: Annotated[
-        Count, describe("Longest context that fits with these shards; 0 if none.")
+        Count, describe("Longest context that fits with these shards; 0 if no context fits.")
     ]
     spill_fill: Annotated[SizeRange, describe("Spill/fill bytes with one buffer per graph.")]
     spill_fill_shared: Annotated[SizeRange, describe("Spill/fill bytes with one shared buffer.")]
@@ -156,7 +160,7 @@ class LlmResult(Result, frozen=True, kw_only=True, tag="qnnmem.llm/1"):
     ] = ()
     checks: Annotated[
         tuple[LlmCheck, ...],
-        describe("Extrapolated numbers, compared with measurements on more compiled layers."),
+        describe("Extrapolated numbers, compared with the numbers of a compile with more layers."),
     ] = ()
     actual: Annotated[tuple[LlmActual, ...], describe("Files that were compared.")] = ()
 

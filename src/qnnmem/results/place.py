@@ -58,7 +58,8 @@ class Admission(Struct, frozen=True, kw_only=True):
     """The library's actual decision on a context, and the prediction from its file."""
 
     predicted: Annotated[
-        bool | None, describe("Predicted answer; null if the range of sizes allows both.")
+        bool | None,
+        describe("Predicted answer; null if the size of the context is too uncertain."),
     ]
     admitted: Annotated[
         bool | None,
@@ -87,7 +88,7 @@ class PlaceResult(Result, frozen=True, kw_only=True, tag="qnnmem.place/1"):
     answer: Annotated[FitAnswer, describe("Whether all contexts fit in the given order.")]
     budget: Annotated[SourcedNumber, describe("Size of one process domain in bytes.")]
     max_domains: Annotated[
-        SourcedNumber, describe("Process domains that one process can have.")
+        SourcedNumber, describe("Number of process domains that one process can have.")
     ] = DOMAINS
     max_domains_seen_on_device: Annotated[
         bool, describe("Whether a process with several domains has ever been observed on a device.")
@@ -103,7 +104,7 @@ class PlaceResult(Result, frozen=True, kw_only=True, tag="qnnmem.place/1"):
     ] = 0
     unjudged: Annotated[
         tuple[str, ...],
-        describe("Parts without a bill; if there are any, the answer is never `fits`."),
+        describe("Parts whose memory is unknown; if there are any, the answer is never `fits`."),
     ] = ()
     verified: Annotated[
         tuple[Admission, ...] | None,

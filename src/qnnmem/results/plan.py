@@ -29,11 +29,11 @@ class PlanPeak(Struct, frozen=True):
     step: Annotated[
         Difference,
         describe(
-            "Position of the op in execution order, from 0; -1 is before the first op, the number "
-            "of ops is after the last op."
+            "Position of the op in execution order, counted from 0; -1 is before the first op, "
+            "the number of ops is after the last op."
         ),
     ]
-    op: Annotated[str | None, describe("Name and type of the op at this step; null if none runs.")]
+    op: Annotated[str | None, describe("Name and type of the op at this step; null if no op runs.")]
     bytes: Annotated[Count, describe("Bytes alive at this step.")]
     live: Annotated[tuple[LiveBuffer, ...], describe("Buffers alive at this step, largest first.")]
 
@@ -53,7 +53,8 @@ class TcmAnswer(Struct, frozen=True):
     need_bytes: Annotated[
         Count,
         describe(
-            "Bytes of constants or binary, inputs and outputs, each rounded to the alignment."
+            "Bytes of the constants (or of the whole binary), inputs and outputs, each rounded to "
+            "the alignment."
         ),
     ]
     limit_bytes: Annotated[Count, describe("Size of the TCM pool in bytes.")]
@@ -92,7 +93,7 @@ class PlanBudget(Struct, frozen=True):
         describe("Names of buffers or tensors that prevent a fit; empty if the pool fits."),
     ] = ()
     blocker_bytes: Annotated[
-        tuple[Count, ...], describe("Bytes of each blocker, in the same order.")
+        tuple[Count, ...], describe("Bytes of each item of `blockers`, in the same order.")
     ] = ()
 
 
@@ -103,7 +104,7 @@ class PlanSaving(Struct, frozen=True):
     pool: Annotated[BudgetPool, describe("Pool that becomes smaller.")]
     saved_bytes: Annotated[Positive, describe("Bytes saved.")]
     need_bytes: Annotated[Count, describe("Bytes of the pool with these options.")]
-    fits: Annotated[bool, describe("Whether the pool is then within its budget.")]
+    fits: Annotated[bool, describe("Whether these options bring the pool within its budget.")]
 
 
 class PlanReorder(Struct, frozen=True):
@@ -121,7 +122,10 @@ class PlanBuffer(Struct, frozen=True):
     """A range of a pool that one tensor and its views occupy for an interval of steps."""
 
     name: Annotated[
-        str, describe("Name of the tensor that is written first, or of the buffer in the file.")
+        str,
+        describe(
+            "Name of the tensor that is written to the buffer first, or of the buffer in the file."
+        ),
     ]
     pool: Annotated[BufferPool, describe("The pool that holds the buffer.")]
     size_bytes: Annotated[Count, describe("Size in bytes, rounded to the alignment.")]
@@ -133,7 +137,7 @@ class PlanBuffer(Struct, frozen=True):
     offset_bytes: Annotated[
         Count, describe("Start of the buffer in bytes from the start of its pool.")
     ]
-    aliases: Annotated[tuple[str, ...], describe("Other tensors in the same bytes.")] = ()
+    aliases: Annotated[tuple[str, ...], describe("Other tensors that use the same bytes.")] = ()
     shape: Annotated[
         str, describe("Shape and type of the tensor in the file, such as 1x3x224x224 float32.")
     ] = ""
@@ -163,7 +167,7 @@ class PlanMap(Struct, frozen=True, kw_only=True):
     ]
     peak: Annotated[PlanPeak | None, describe("Peak step of scratch; null without buffers.")] = None
     ops: Annotated[tuple[str, ...], describe("Names of the ops in execution order.")] = ()
-    op_types: Annotated[tuple[str, ...], describe("Type of each op, in the same order.")] = ()
+    op_types: Annotated[tuple[str, ...], describe("Type of each op, in execution order.")] = ()
     buffers: Annotated[
         tuple[PlanBuffer, ...], describe("Every planned buffer with its pool and offset.")
     ]
@@ -191,7 +195,9 @@ class PlanResult(Result, frozen=True, kw_only=True, tag="qnnmem.plan/1"):
     ] = ""
     scratch_bytes: Annotated[
         Count,
-        describe("Size of the scratch pool of this plan in bytes; for a buffer list its peak."),
+        describe(
+            "Size in bytes of the scratch pool of this plan, or of the pool of a buffer list."
+        ),
     ]
     persistent_bytes: Annotated[
         Count,
@@ -199,7 +205,7 @@ class PlanResult(Result, frozen=True, kw_only=True, tag="qnnmem.plan/1"):
     ]
     io_bytes: Annotated[
         Count,
-        describe("Size of the IO pool in bytes; 0 while inputs and outputs live inside scratch."),
+        describe("Size of the IO pool in bytes; 0 if inputs and outputs are inside scratch."),
     ]
     constant_bytes: Annotated[Count, describe("Bytes of all constants stored in the model binary.")]
     lower_bound_bytes: Annotated[
@@ -300,7 +306,7 @@ class PlanResult(Result, frozen=True, kw_only=True, tag="qnnmem.plan/1"):
         tuple[str, ...],
         describe("Names of the ops in execution order: step 0 is the first."),
     ] = ()
-    op_types: Annotated[tuple[str, ...], describe("Type of each op, in the same order.")] = ()
+    op_types: Annotated[tuple[str, ...], describe("Type of each op, in execution order.")] = ()
     buffers: Annotated[
         tuple[PlanBuffer, ...],
         describe("Every planned buffer with its pool and offset; constants are not listed."),

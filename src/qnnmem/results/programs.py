@@ -125,11 +125,12 @@ class ClientFinding(Struct, frozen=True, kw_only=True):
     stack: CallStack = ()
     other: Annotated[
         OtherPlace | None,
-        describe("Second place involved, such as where memory was freed or a call failed."),
+        describe("Second code location involved, such as where memory was freed or a call failed."),
     ] = None
     process: Annotated[Count, describe("Id of the calling process; 0 for findings at the end.")] = 0
     also: Annotated[
-        tuple[OtherPlace, ...], describe("Other places at which the same cause broke the rule.")
+        tuple[OtherPlace, ...],
+        describe("Other code locations at which the same cause broke the rule."),
     ] = ()
     count: Annotated[Count, describe("Number of occurrences.")] = 1
     label: Annotated[str, describe("What `stack` shows, such as `called at`.")] = "called at"
@@ -138,7 +139,7 @@ class ClientFinding(Struct, frozen=True, kw_only=True):
 class HeldMoment(Struct, frozen=True):
     """The contexts and bytes that the program holds in QNN after a call."""
 
-    call: Annotated[Count, describe("Number of the call, from 1.")]
+    call: Annotated[Count, describe("Number of the call, counted from 1.")]
     what: Annotated[str, describe("Function that was called.")] = ""
     contexts: Count = 0
     registered_bytes: Annotated[
@@ -259,7 +260,9 @@ class LiveHandle(Struct, frozen=True, kw_only=True):
         Count, describe("Bytes of the context's binary, or of the registered memory.")
     ] = 0
     made_by: Annotated[str, describe("Function that created the object.")] = ""
-    time_ns: Annotated[Count, describe("Time since the start when the object was created.")] = 0
+    time_ns: Annotated[
+        Count, describe("Time from the start of the program until the object was created.")
+    ] = 0
     place: Place = ""
     stack: CallStack = ()
 
@@ -307,7 +310,9 @@ class LostSession(Struct, frozen=True, kw_only=True):
     executions: Annotated[Count, describe("Number of executions before the failure.")] = 0
     spent_ns: Annotated[Count, describe("Time spent in QNN for the session.")] = 0
     after_ns: Annotated[Count, describe("Time that the program continued without the session.")] = 0
-    time_ns: Annotated[Count, describe("Time since the start when the session was lost.")] = 0
+    time_ns: Annotated[
+        Count, describe("Time from the start of the program until the session was lost.")
+    ] = 0
     process: Annotated[Count, describe("Process that created the session.")] = 0
     place: Annotated[
         str, describe("File and line that created the session, or module and offset.")
@@ -456,7 +461,10 @@ class WatchResult(ProgramRun, frozen=True, kw_only=True, tag="qnnmem.watch/1"):
     ] = ()
     mixed_io: Annotated[
         tuple[MixedIo, ...],
-        describe("Graphs executed with a memory type other than prepared; these are not findings."),
+        describe(
+            "Graphs executed with a memory type other than the one they were prepared for; these "
+            "are not findings."
+        ),
     ] = ()
     findings: Annotated[Count, describe("Number of problems found.")] = 0
     failed_calls: Annotated[
@@ -527,7 +535,7 @@ class LeakedHandle(Struct, frozen=True):
 class FailedRun(Struct, frozen=True, kw_only=True):
     """The outcome of a run in which one call was made to fail."""
 
-    call: Annotated[Count, describe("Number of the failed call, from 1.")]
+    call: Annotated[Count, describe("Number of the failed call, counted from 1.")]
     place: Place = ""
     outcome: Annotated[
         str,
@@ -539,7 +547,7 @@ class FailedRun(Struct, frozen=True, kw_only=True):
     ended_by: Signal = None
     leaked: Annotated[
         tuple[LeakedHandle, ...],
-        describe("Objects that leaked in addition to those of a normal run."),
+        describe("Objects that leaked in addition to those that leak in a normal run."),
     ] = ()
     last_line: Annotated[str, describe("Last line that the program printed.")] = ""
 

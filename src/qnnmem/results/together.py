@@ -16,10 +16,10 @@ class ArrangedModel(Struct, frozen=True):
 
     name: Annotated[str, describe("Name of the model: its file name without the suffix.")]
     scratch_bytes: Annotated[Count, describe("Scratch of the model alone, in bytes.")]
-    scratch_offset: Annotated[Count, describe("Offset of its scratch in the shared pool.")]
+    scratch_offset: Annotated[Count, describe("Offset of the model's scratch in the shared pool.")]
     persistent_bytes: Annotated[Count, describe("Persistent memory of the model, in bytes.")]
     persistent_offset: Annotated[
-        Count, describe("Offset of its persistent memory in the shared pool.")
+        Count, describe("Offset of the model's persistent memory in the shared pool.")
     ]
     io_bytes: Annotated[Count, describe("Inputs and outputs outside scratch, in bytes.")]
     constant_bytes: Annotated[Count, describe("Constants in bytes.")]
@@ -31,7 +31,10 @@ class TogetherResult(Result, frozen=True, kw_only=True, tag="qnnmem.together/1")
     models: Annotated[tuple[ArrangedModel, ...], describe("Every model with its offsets.")]
     concurrent: Annotated[
         tuple[tuple[str, ...], ...],
-        describe("Sets of models that are assumed to execute at the same time; no other sets do."),
+        describe(
+            "Sets of models that are assumed to execute at the same time; no other set is assumed "
+            "to."
+        ),
     ] = ()
     busiest: Annotated[
         tuple[str, ...],
