@@ -144,14 +144,17 @@ def test_wrong_values_are_refused(tmp_path: Path, backend: Any, words: str) -> N
 def test_the_wrong_file_is_told_apart(tmp_path: Path) -> None:
     """A backend file, an LPAI file, invalid JSON and a missing file each have their own message."""
     pair(tmp_path, {"devices": []})
-    assert "pass the config file of the QNN tools whose" in refusal(tmp_path / "htp.conf")
+    assert "pass the QNN tools' config file" in refusal(tmp_path / "htp.conf")
     path = tmp_path / "tool.json"
     for content, words in (
         (
             '{"backend_extensions": {"shared_library_path": "libQnnLpaiNetRunExtensions.so"}}',
             "LPAI",
         ),
-        ('{"backend_extensions": {"config_file_path": "no.conf"}}', "'no.conf' is neither next to"),
+        (
+            '{"backend_extensions": {"config_file_path": "no.conf"}}',
+            "names 'no.conf' in backend_extensions.config_file_path",
+        ),
         ('{"backend_extensions": {"config_file_path": 7}}', "not the name of a file"),
         ('{"backend_extensions": []}', "is not an object"),
         ('{"backend_extension": {}}', "did you mean 'backend_extensions'"),

@@ -189,10 +189,13 @@ def test_a_bad_lpai_file_is_refused(lpai: object, reason: str, tmp_path: Path) -
 @pytest.mark.parametrize(
     ("tool", "reason"),
     [
-        ({"lpai_backend": {}}, "is an LPAI file; pass the config file of the QNN tools"),
+        ({"lpai_backend": {}}, "is an LPAI file; pass the QNN tools' config file"),
         ({"graphs": []}, "of the HTP backend"),
         ({"x": 1}, "none of the known sections"),
-        ({"backend_extensions": {"config_file_path": "gone"}}, "'gone' is neither next to it"),
+        (
+            {"backend_extensions": {"config_file_path": "gone"}},
+            "names 'gone' in backend_extensions.config_file_path",
+        ),
         (
             {"backend_extensions": {"shared_library_path": "libQnnHtp.so"}},
             "of the QNN tools for HTP",

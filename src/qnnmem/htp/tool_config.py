@@ -97,8 +97,10 @@ def read_htp_config(path: Path) -> HtpToolConfig:
     """Return the settings of the tool's file and of the backend's file that it names."""
     tool = _read(path)
     if any(name in tool for name in _SECTIONS):
-        problem = "is the file of the HTP backend; pass the config file of the QNN tools whose "
-        raise LoadError(path, f"{problem}backend_extensions.config_file_path points to it")
+        problem = (
+            "is the file of the HTP backend; pass the QNN tools' config file that names it in "
+        )
+        raise LoadError(path, f"{problem}backend_extensions.config_file_path")
     _check_names(path, "the file", tool, _TOOL)
     notes = _running_notes(tool, _TOOL[1:])
     extensions = _object(path, tool, "backend_extensions")
@@ -258,8 +260,8 @@ def _beside(tool: Path, named: object) -> Path:
         raise LoadError(tool, f"its backend_extensions.config_file_path {exc}") from exc
     if found is not None:
         return found
-    where = "is neither next to this file nor in the current folder"
-    raise LoadError(tool, f"its backend_extensions.config_file_path {quote(named)} {where}")
+    where = "but that file is neither in the same folder nor in the current folder"
+    raise LoadError(tool, f"names {quote(named)} in backend_extensions.config_file_path, {where}")
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -127,7 +127,7 @@ class Prepared:
         """Write the context binary that `open` reads, and return its size in bytes."""
         from qnnmem.lpai.binary import write
 
-        expect(path, (Path, str), "write needs the path of the binary to create")
+        expect(path, (Path, str), "`write` needs the path of the binary to create")
         return write(self.context, path, force=force)
 
 

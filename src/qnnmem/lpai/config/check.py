@@ -357,7 +357,7 @@ def _extension(root: JsonNode, section: JsonNode, find: Finder) -> Iterator[Conf
         yield find.error(library.at, _LIBRARY, "htp-file", text, cure)
     elif "lpai" not in library.value.lower():
         text = f"{quote(library.value)} does not look like LPAI's extension library"
-        cure = "its name is libQnnLpaiNetRunExtensions.so (.dll on Windows)"
+        cure = 'for LPAI write "libQnnLpaiNetRunExtensions.so" (.dll on Windows)'
         yield find.warning(library.at, _LIBRARY, "library-name", text, cure)
 
 
@@ -505,11 +505,12 @@ class _Run:
         try:
             file = locate(node.value, document.path)
         except Damaged as exc:
-            cure = "move the file into the folder of this file, or a subfolder"
+            cure = "move the LPAI file into the folder of this tool file, or into a subfolder of it"
             yield find.error(node.at, _POINTER, "outside-folder", str(exc), cure)
             return
         if file is None:
-            text = f"{quote(node.value)} is neither next to this file nor in the current folder"
+            where = "is neither next to this tool file nor in the current folder"
+            text = f"{quote(node.value)} {where}"
             cure = "correct the path, or write both files again with qnnmem config"
             yield find.error(node.at, _POINTER, "missing-file", text, cure)
             return

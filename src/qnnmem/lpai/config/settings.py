@@ -89,8 +89,8 @@ def read_run_config(path: Path) -> RunConfig:
     if kind is FileKind.LPAI:
         raise LoadError(
             path,
-            "is an LPAI file; pass the config file of the QNN tools whose "
-            "backend_extensions.config_file_path points to it",
+            "is an LPAI file; pass the QNN tools' config file that names it in "
+            "backend_extensions.config_file_path",
         )
     if kind is not FileKind.TOOL and document.root.members:
         raise LoadError(path, f"is not a config file of the QNN tools for LPAI: {_what(kind)}")
@@ -141,8 +141,8 @@ def _pointed(tool: Document) -> tuple[LpaiConfig, str]:
     if file is None:
         raise LoadError(
             tool.path,
-            f"its backend_extensions.config_file_path {quote(named)} is neither next to it "
-            "nor in the current folder",
+            f"names {quote(named)} in backend_extensions.config_file_path, but that file is "
+            "neither in the same folder nor in the current folder",
         )
     document = read_strictly(file.path)
     kind = classify(document.root)

@@ -103,7 +103,8 @@ class Parts:
             reset = self.graph.model.tensors[window.reset] if window.reset is not None else None
             if window.new not in written or (reset is not None and not reset.nbytes):
                 raise ProgramError(
-                    f"no op fills window {window.name[:80]!r}, or its reset input is empty"
+                    f"no op fills window {window.name[:80]!r}, or the reset input of this window "
+                    "is empty"
                 )
 
     def model(self, first: int, last: int, *, whole: bool = False) -> onnx.ModelProto:

@@ -258,7 +258,7 @@ def read_settings(path: Path, node: onnx.NodeProto) -> BufferSettings:
         words = "0 (blocking), 1 (fills from the left) or 2 (fills from the right)"
         raise refusal(path, node, f"has mode {quote(mode)}; allowed: {words}")
     if not 0 <= (padding or 0) <= size:
-        words = f"has buffer_padding {quote(padding)}; allowed: 0 to {size:,}, its number of frames"
+        words = f"has buffer_padding {quote(padding)}; allowed: 0 to {size:,}, the number of frames"
         raise refusal(path, node, words)
     return BufferSettings(size, axis, stride, mode or BLOCKING, padding or 0)
 

@@ -329,7 +329,7 @@ class _Check:
         cores = self._backend.profile.core_count
         mask, all_cores = value.core_selection, (1 << cores) - 1
         if mask not in (0, all_cores, _UINT32) and (mask & (mask - 1) or mask > all_cores):
-            sentence = f"core selection {mask:#x} must select one of {cores} cores, none or all"
+            sentence = f"core selection {mask:#x} must select none, one or all of the {cores} cores"
             self._fail(_INVALID, "R14", sentence)
         return value
 

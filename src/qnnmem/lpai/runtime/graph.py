@@ -189,7 +189,7 @@ class Graph:
         """
         self._check_ready("QnnGraph_executeAsync")
         if notify is not None and not callable(notify):
-            raise UsageError("notify must be a function that takes the code")
+            raise UsageError("notify must be a function that takes the QNN code")
         self._take_signal(signal, "QnnGraph_executeAsync")
 
         def finish() -> None:

@@ -203,7 +203,7 @@ def freed_pools(pools: Pools, call: str) -> Iterator[Finding]:
 def note_early_free(backend: Backend, old: ClientBuffer | None) -> None:
     """Report that the old scratch was freed before its replacement was passed."""
     if old is not None and old.is_released:
-        sentence = f"scratch was {old.loss} before other scratch was set"
+        sentence = f"the old scratch was {old.loss} before new scratch was passed"
         backend.note(finding("R7", sentence, call=_SET, buffer="scratch", address=old.address))
 
 

@@ -195,7 +195,7 @@ class Sanitizer:
         """Check that the outputs and all poison are unchanged."""
         for name in self._graph.model.outputs:
             if name in self._sums and self._sums[name] != checksum(self._views[name]):
-                self._note("X1", f"output {name[:80]!r} changed before the end", name)
+                self._note("X1", f"output {name[:80]!r} changed before the execution ended", name)
         self._check(slice(0, self._scratch.size), "during the execution")
 
     def _range(self, name: str) -> slice:

@@ -475,7 +475,7 @@ CALLS = (
     breaks("R15", "island mode for the whole context and for a graph together",
            5010, lambda t: t.refused(
         Client, profile=_ARM, configs=[custom(_ISLAND), custom(_ISLAND, "counter")])),
-    keeps("R16", "a context freed after its last execution, then the backend",
+    keeps("R16", "a context freed after its last execution, and the backend freed after that",
           lambda t: t.client().ready().executed().freed("context", "backend").no_findings()),
     breaks("R16", "executing a graph after its context was freed", 6039, _executed_after_free),
     keeps("R19", "a binary for this hardware version, or for an older version",
@@ -534,7 +534,7 @@ CALLS = (
     breaks("L1", "a backend freed before its context", FINDING,
            lambda t: t.client().ready().noted(lambda c: c.backend.free())),
     keeps("L2", "a context freed after its last execution", _freed_in_order),
-    breaks("L2", "a context that is never freed, and its graph", FINDING, _never),
+    breaks("L2", "a context and its graph that are never freed", FINDING, _never),
     keeps("L3", "memory deregistered, then the context freed",
           lambda t: _registered_memory(t, deregister=True)),
     breaks("L3", "memory still registered when the context is freed", FINDING,
