@@ -63,7 +63,7 @@ _TYPES: dict[type[CEnum], str] = {
 
 def headers() -> dict[str, str]:
     """Return the text of every header by file name."""
-    forward = f"/* Declarations of our own, {_MARK}. */\n"
+    forward = f"/* Declarations written for qnnmem, not copied from an SDK, {_MARK}. */\n"
     found = {MAIN: declarations()}
     for name in _NAMES:
         up = "../" * name.count("/")

@@ -85,7 +85,7 @@ def check_program(command: str) -> str:
     if status.st_mode & (stat.S_ISUID | stat.S_ISGID) and status.st_uid != os.geteuid():
         raise UsageError(
             f"{shorten(command, 200)!r} is a setuid program, for which the system ignores "
-            "LD_PRELOAD; check a copy without that bit"
+            "LD_PRELOAD; check a copy without the setuid bit"
         )
     with Path(path).open("rb") as file:
         head = file.read(4096)

@@ -135,7 +135,7 @@ def note_use(session: ClientSession, process: ClientProcess, words: tuple[int, .
     met = session.flights.reading(process, words[1])
     if met is not None:
         flight, (name, _) = met
-        sentence = f"the program {_WRITES.get(words[2], 'accessed')} {name} before its execution"
+        sentence = f"the program {_WRITES.get(words[2], 'accessed')} {name} before the execution"
         cure = "access inputs and outputs only after the execution has ended"
         call, place = "QnnGraph_executeAsync" if flight.is_async else "QnnGraph_execute", words[1]
         found = finding("R9", f"{sentence} ended", call, buffer=name, address=place, cure=cure)

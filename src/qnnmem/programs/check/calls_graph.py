@@ -336,9 +336,7 @@ def _check_places(call: ClientCall, checked: CheckedGraph, given: CallTensors) -
     places = checked.graph.input_places()
     name = checked.graph.name[:80]
     if places and all((place == _pattern(place.size)).all() for place in places):
-        sentence = (
-            f"the inputs of graph {name!r} have no buffer (NULL), and their places in scratch"
-        )
+        sentence = f"the inputs of graph {name!r} have no buffer (NULL), and their bytes in scratch"
         where = "were not written: the graph reads old data"
         found = finding("R9", f"{sentence} {where}", call.name, buffer="inputs")
         call.note(replace(found, cure="set clientBuf of every input and output"))

@@ -287,7 +287,8 @@ def _note_codes(session: ClientSession, pid: int) -> None:
     failure = session.unheeded.get(pid)
     if failure is not None and not session.lenient:
         sentence = (
-            f"the last {failure.call} failed with {failure.code}, but the program ended with 0"
+            f"the last {failure.call} failed with {failure.code}, but the program ended with "
+            "exit code 0"
         )
         found = finding("C3", sentence, "exit", line="")
         _note_at_end(session, replace(found, trace=failure.trace), "failed at")

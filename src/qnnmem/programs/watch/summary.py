@@ -71,7 +71,7 @@ def summarize(lines: Iterable[TraceHead | Event], path: Path | str = "") -> Watc
         else:
             reading.take(line)
     if head is None or reading.end is None:
-        raise LoadError(path, "the trace ends before its program ended")
+        raise LoadError(path, "the trace ends before the program ended")
     life = _Life(reading.stacks)
     for call in sorted(reading.lives, key=_settled):
         life.take(call)
@@ -199,14 +199,12 @@ def _verdict_of_run(result: WatchResult) -> str:
     made = sum(call.count for call in result.failed_calls if call.injected)
     if missed and not result.findings:
         return f"not watched: {missed}; no problems found in the rest of {program} {after}"
+    failed = f"; {counted(made, 'call')} {'was' if made == 1 else 'were'} made to fail" * bool(made)
     if not result.findings:
-        failed = f"; {counted(made, 'call')} {'was' if made == 1 else 'were'} made to fail"
-        return f"no problems found in {program}{failed if made else ''} {after}"
-    if made:
-        said.append(f"{counted(made, 'call')} made to fail")
+        return f"no problems found in {program}{failed} {after}"
     said = said or ["no other problems found"]
     rest = f"; not watched: {missed}" if missed else ""
-    return f"{', '.join(said)} in {program} {after}{rest}"
+    return f"{', '.join(said)} in {program}{failed} {after}{rest}"
 
 
 def _findings(result: WatchResult) -> Iterator[str]:

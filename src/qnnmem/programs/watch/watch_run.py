@@ -228,8 +228,8 @@ def _verdict(program: str, function: str, runs: Sequence[FailedRun]) -> str:
     """Return one line that counts the outcomes of the runs."""
     ends = Counter(run.outcome for run in runs)
     words = ", ".join(f"{number:,} {outcome}" for outcome, number in ends.most_common())
-    what = f"{shorten(program, 200)}, {function} failing in turn"
-    return f"{what}: {counted(len(runs), 'run')}: {words}"
+    what = f"{shorten(program, 200)}, each {function} call made to fail in turn"
+    return f"{what} ({counted(len(runs), 'run')}): {words}"
 
 
 def _check_usual(usual: WatchResult, options: WatchOptions, name: str, calls: int) -> None:
