@@ -58,7 +58,7 @@ def qnn_plan(request: pytest.FixtureRequest) -> QnnPlan:
             if mark is None:
                 pytest.fail(
                     "qnn_plan() without a model works only in tests with the mark "
-                    f"{_MARK}; give it a model"
+                    f"{_MARK}; pass a model"
                 )
             task = _task(request.node, mark)
         else:

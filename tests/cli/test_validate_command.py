@@ -63,8 +63,8 @@ def test_what_is_missing_is_a_sentence(tmp_path: Path) -> None:
     for more, said in (
         ((), "choose a SoC"),
         (("--against", "gpu"), "pass its inputs and outputs with --data and --results"),
-        (words[:2], "--data and --results go together"),
-        (words[2:], "--data and --results go together"),
+        (words[:2], "--data and --results must be given together"),
+        (words[2:], "--data and --results must be given together"),
         (("--data", words[1], "--results", f"{words[3]}/0"), "2 input samples but 1 saved outputs"),
     ):
         done = run("validate", MODEL, *GIVEN, *more)

@@ -196,7 +196,8 @@ def _check_rounds(bench: HtpBench, change: Change) -> None:
     different = sorted(expected ^ set(bench.library.residents(change)))
     if different:
         raise UsageError(
-            f"the recipe expects other loaded contexts: {quote(different[0])} is missing in the "
+            f"the recipe is for a run with different loaded contexts: {quote(different[0])} is "
+            "missing in the "
             "recipe or in this run"
         )
 

@@ -129,7 +129,7 @@ def try_remedies(
             changes = remedy.changes(bench, tried[0])
             tried = [judged for judged in changes if judged.holds][-1:] or tried
         except ChildFailed as exc:
-            notes.append(f"{remedy.name} could not be judged: {exc}")
+            notes.append(f"{remedy.name} could not be tried: {exc}")
     if watch is not None:
         watch(tried[0])
     end = Deadline.after(case.seconds_left, _LAST_STEP_S)
@@ -141,7 +141,7 @@ def try_remedies(
                 try:
                     _try(remedy, bench, tried, watch)
                 except ChildFailed as exc:
-                    notes.append(f"{remedy.name} could not be judged: {exc}")
+                    notes.append(f"{remedy.name} could not be tried: {exc}")
     except KeyboardInterrupt:
         notes.append(_INTERRUPTED)
     except NotInTime:

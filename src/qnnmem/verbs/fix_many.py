@@ -104,7 +104,13 @@ def rows_with(
     for number in lost:
         task = tasks[number]
         again = _row_of(executor.submit(fix_one, task, listen))
-        yield number, again or _without_answer(task, "its worker process died before it answered")
+        yield (
+            number,
+            again
+            or _without_answer(
+                task, "the worker process for this file died before it sent a result"
+            ),
+        )
 
 
 def _row_of(job: Future[FixRow]) -> FixRow | None:

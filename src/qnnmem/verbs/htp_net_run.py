@@ -99,11 +99,11 @@ def run_on_htp(
 def _check(binary: Path, options: NetRunOptions) -> None:
     """Raise UsageError for contradictory options, before the library is loaded."""
     if kind_of_file(binary).name == "lpai":
-        mismatch = "is a binary for LPAI, and --backend names the HTP library"
+        mismatch = "is a binary for LPAI, but --backend names the HTP library"
         raise UsageError(mismatch, where=binary, cure="name libQnnLpai.so")
     for name, usual in _LPAI_ONLY.items():
         if getattr(options, name) != usual:
-            raise UsageError(f"--{name} is for LPAI, and --backend names the HTP library")
+            raise UsageError(f"--{name} is for LPAI, but --backend names the HTP library")
     if (options.input_list is None) == (options.random_inputs is None):
         raise UsageError("give the inputs with either --input_list or --random-inputs N")
 

@@ -114,7 +114,7 @@ def _residents(
             continue
         contexts = residents_of(str(path), bill)
         if contexts is None:
-            raise CannotTell(f"{path} does not state the sizes that determine its process domain")
+            raise CannotTell(f"{path} does not show how much memory it needs in a process domain")
         residents += contexts
         models.add(bill.made_for_soc_model)
         if bill.carrier is not UNSET:

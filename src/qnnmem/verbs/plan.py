@@ -142,7 +142,9 @@ def _graphs_of(path: Path, options: PlanFileOptions, listener: ProgressListener)
             return _FileGraphs((dlc.read(path, graph, trusted=library),))
         return _FileGraphs(cached(path, (), lambda: dlc.read_all(path, trusted=library)))
     if graph is not None:
-        raise UsageError(f"{path} contains one graph; --graph is for a DLC or with --as qnn")
+        raise UsageError(
+            f"{path} contains one graph; --graph works only for a DLC or with --as qnn"
+        )
     return _FileGraphs((load_cached(path, **sizes),))
 
 

@@ -190,7 +190,7 @@ def _split(
 ) -> tuple[Axis | None, list[SweepPoint]]:
     """Return the searched axis, if there is one, and all combinations of the other axes."""
     if until is not None and searched is None:
-        raise UsageError("--until needs --max, which names the searched value")
+        raise UsageError("--until needs --max, which names the setting to search")
     if searched is None:
         return None, list(points_of(axes))
     chosen = [axis for axis in axes if axis.name == searched]

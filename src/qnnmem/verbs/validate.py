@@ -25,7 +25,10 @@ def validate_model(file: str, options: ValidateOptions, call: VerbCall) -> Valid
     path = Path(file)
     check_kind(path, "validate", takes=("onnx",))
     if (options.data is None) != (options.results is None):
-        raise UsageError("--data and --results go together: the inputs and their outputs")
+        raise UsageError(
+            "--data and --results must be given together: one has the inputs, the other their "
+            "outputs"
+        )
     if options.results is None and options.against == "gpu":
         cure = "run the model on the GPU, and pass its inputs and outputs with --data and --results"
         raise UsageError("qnnmem has no GPU to run the model on", where=path, cure=cure)

@@ -28,7 +28,9 @@ def shape_sets(given: Iterable[tuple[str, Shape]]) -> tuple[dict[str, Shape], ..
         )
     graphs = max(counts, default=1)
     if graphs > _MOST_SETS:
-        raise UsageError(f"{graphs} shapes per tensor are over the limit of {_MOST_SETS} graphs")
+        raise UsageError(
+            f"{graphs} shapes per tensor need {graphs} graphs; the limit is {_MOST_SETS}"
+        )
     sets = [
         {name: shapes[graph if len(shapes) > 1 else 0] for name, shapes in by_name.items()}
         for graph in range(graphs)

@@ -38,7 +38,7 @@ def _read(path: Path, soc: Soc, worker: Worker) -> Resident:
     except NotCompiled as exc:
         raise LoadError(path, "is a model, not a context binary; prepare it first") from exc
     if context is None:
-        raise CannotTell(f"{path} does not state the sizes that determine its process domain")
+        raise CannotTell(f"{path} does not show how much memory it needs in a process domain")
     if path.suffix.lower() == ".onnx":  # the binary is embedded, or a file next to the model
         return context
     estimate = last_estimate(load_binaries(worker, [path], soc.model_id).log)

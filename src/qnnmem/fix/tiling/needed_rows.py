@@ -174,7 +174,7 @@ def _padded(window: _Window, facts: NodeFacts) -> _Window | str:
         elif how != "NOTSET":
             return f"{facts.node.op_type} with padding {how}"
         if min(pad) < 0:
-            return f"{facts.node.op_type} that does not cover its input"
+            return f"{facts.node.op_type} whose windows do not cover the whole input"
         if (before[axis] + sum(pad) - span) // window.strides[axis] + 1 != after[axis]:
             return f"{facts.node.op_type} with windows that extend beyond the padding"
         pads.append(pad)

@@ -136,7 +136,10 @@ def _shaped(
     if array.ndim == 0:
         shape = [1 if size is None else size for size in sizes]
         if math.prod(shape) * array.itemsize > MAX_VALUE_BYTES:
-            raise UsageError(f"the value of {quote(name)} is too large if it fills {declared}")
+            raise UsageError(
+                f"the value of {quote(name)}, repeated for shape {declared}, takes more than "
+                f"{MAX_VALUE_BYTES:,} bytes"
+            )
         return numpy.full(shape, array)
     if len(sizes) == array.ndim and all(
         size in (None, own) for size, own in zip(sizes, array.shape, strict=True)

@@ -194,7 +194,7 @@ def foreign_op(path: Path, node: onnx.NodeProto) -> LoadError:
         path,
         f"operator {who} of domain {quote(node.domain)} is not an ONNX operator, so its "
         "output shapes are unknown",
-        cure="export it as ONNX operators or as a function of the model",
+        cure="export it as standard ONNX operators, or define it as a function inside the model",
     )
 
 

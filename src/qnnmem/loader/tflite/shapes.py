@@ -55,7 +55,7 @@ class Call:
         """Return the single number in an input; raise Damaged if there are several."""
         numbers = self.value(position)
         if len(numbers) != 1:
-            raise Damaged(f"has {len(numbers)} numbers where it needs one")
+            raise Damaged(f"has {len(numbers)} numbers where one is needed")
         return numbers[0]
 
     def has(self, position: int) -> bool:
@@ -358,7 +358,9 @@ def largest(call: Call) -> list[Shape]:
     """Return the output shapes of TOPK_V2: values and indices."""
     shape, count = call.shape(0), call.number(1)
     if not shape or not 0 <= count <= shape[-1]:
-        raise Damaged(f"cannot take the {count} largest of {written(shape)}")
+        raise Damaged(
+            f"cannot take the {count} largest elements of a tensor of shape {written(shape)}"
+        )
     return [(*shape[:-1], count)] * 2
 
 

@@ -174,7 +174,10 @@ class TfliteStep(NodeWriter):
         if len(raw.scales) != 1 or len(raw.zeros) > 1:
             raise self.refuse(f"reads or writes {quote(raw.name)}, which has several scales")
         if not raw.scales[0] > 0 or not math.isfinite(raw.scales[0]):
-            raise self.refuse(f"reads or writes {quote(raw.name)} of scale {raw.scales[0]}")
+            raise self.refuse(
+                f"reads or writes {quote(raw.name)}, whose scale {raw.scales[0]} is not a "
+                "positive number"
+            )
         return raw.scales[0], raw.zeros[0] if raw.zeros else 0
 
     @property

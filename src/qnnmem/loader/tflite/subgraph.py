@@ -209,7 +209,7 @@ class _GraphReader:
         for output in map(self._sized, op.outputs):
             shape = by_sizes(output.shape)
             tensor = f"{quote(output.name)} of {where}"
-            limit = f"valid while {tensor} is at most the stored shape {shape}"
+            limit = f"valid while the shape of {tensor} stays within the stored {shape}"
             self.file.holds_for[limit] = None
 
     def _has_effect(self, op: RawOp, reads: list[str], nested: tuple[NestedGraph, ...]) -> bool:
@@ -237,8 +237,8 @@ class _GraphReader:
         before = self.file.states.setdefault(name, tensor)
         if before.nbytes != tensor.nbytes:
             self.file.fail(
-                f"variable {quote(name)} has {before.nbytes:,} bytes in one place but "
-                f"{tensor.nbytes:,} in another"
+                f"variable {quote(name)} has {before.nbytes:,} bytes for one operator but "
+                f"{tensor.nbytes:,} for another"
             )
         self.states[name] = None
         self.tensors[name] = before

@@ -48,7 +48,7 @@ def _filter(step: Step) -> tuple[tuple[int, ...], list[str]]:
     """Return the filter size and the names of all inputs, transposed to ONNX's axis order."""
     axes = _axes(step)
     if len(step.shape(1)) != axes + 2:
-        raise step.refuse("with a filter of another rank is not supported")
+        raise step.refuse(f"with a filter of {len(step.shape(1))} dimensions is not supported")
     channels = (axes, axes + 1) if step.op.type.startswith("Transpose") else (axes + 1, axes)
     weights = step.emit("Transpose", step.read(1), perm=(*channels, *range(axes)))
     bias = [step.read(2)] if step.has(2) else []
@@ -250,7 +250,7 @@ def _refuse(step: Step, positions: Sequence[int], most: int, outputs: int) -> No
     if present is not None:
         raise step.refuse(f"with input {present} is not supported")
     if len(step.op.outputs) > outputs:
-        raise step.refuse(f"with output {outputs} is not supported")
+        raise step.refuse(f"with more than {outputs} outputs is not supported")
 
 
 def _direction(step: Step) -> str:

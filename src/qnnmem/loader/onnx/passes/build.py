@@ -428,7 +428,7 @@ def inputs_it_holds_for(
         measured += (name for name in inner.measured if _may_vary(makers.get(name)))
     for name in sorted(stated.keys() - {item.name for item in graph.input}):
         shape = by_sizes(stated[name], "a scalar")
-        yield f"valid while {_made(name, makers)} is at most the given shape {shape}"
+        yield f"valid while the shape of {_made(name, makers)} stays within the given {shape}"
     measured = [name for name in measured if name not in stated]
     if measured:
         names = listed([_made(name, makers) for name in measured], _SHOWN)
