@@ -223,7 +223,7 @@ class LossyBench(TimeLimitedBench):
         return self._base.proof is not None and proof.digest == self._base.proof.digest
 
     def judged(self, change: Change) -> JudgedChange:
-        """Return the change with its memory need, and its results compared with the original's."""
+        """Return the judged change, with its results compared with those of the user's model."""
         base = self._base
         if change.model is base.change.model and change.parts is None:
             return replace(base, change=change, need=self.judge(change), seconds=0.0)

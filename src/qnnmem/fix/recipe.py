@@ -96,7 +96,7 @@ _TRIES = 3  # cached changes that are planned again
 
 @dataclass(frozen=True, slots=True)
 class _Proven:
-    """The steps, need and cost of a proven change."""
+    """The steps, memory need and cost of a proven change."""
 
     scratch: int
     cost: tuple[float, ...]

@@ -116,7 +116,7 @@ class Need:
 
     @property
     def rank(self) -> tuple[bool, int, int]:
-        """Sort key of a need; lower is better."""
+        """Sort key of a memory need; lower is better."""
         return self.size is None, self.missing, self.size or 0
 
 
