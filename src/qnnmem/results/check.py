@@ -14,14 +14,14 @@ ExitCode = Literal[0, 1, 2, 3]
 
 
 class Allocations(Struct, frozen=True):
-    """Number of TCM allocations against the limit."""
+    """Number of TCM allocations compared with the limit."""
 
     needed: Count
     possible: Annotated[Count, describe("Largest number of allocations that the pool allows.")]
 
 
 class PoolCheck(Struct, frozen=True):
-    """A pool against its budget, or against a limit of the SoC."""
+    """A pool compared with its budget or with a limit of the SoC."""
 
     pool: str
     need_bytes: Count | None = None
@@ -130,7 +130,7 @@ class AcceptedState(Struct, frozen=True):
 
 
 class CheckResult(Result, frozen=True, kw_only=True, tag="qnnmem.check/1"):
-    """Models of a project against their budgets and accepted numbers."""
+    """Models of a project compared with their budgets and accepted numbers."""
 
     config: Annotated[str, describe("The file that holds the budgets.")] = ""
     exit_code: ExitCode

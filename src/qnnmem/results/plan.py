@@ -78,7 +78,7 @@ class TcmAnswer(Struct, frozen=True):
 
 
 class PlanBudget(Struct, frozen=True):
-    """The need of a pool against its budget."""
+    """The need of a pool compared with its budget."""
 
     pool: Annotated[BudgetPool, describe("Pool that the budget is for.")]
     need_bytes: Annotated[Count, describe("Bytes of the pool in this plan.")]
@@ -367,7 +367,7 @@ class PlanResult(Result, frozen=True, kw_only=True, tag="qnnmem.plan/1"):
 
     @property
     def lacking(self) -> tuple[str, ...]:
-        """The pools over their budgets."""
+        """The pools that exceed their budgets."""
         return tuple(budget.pool for budget in self.budgets if budget.fits is False)
 
     @property

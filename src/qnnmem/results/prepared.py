@@ -35,7 +35,7 @@ class TriedWidths(Struct, frozen=True, order=True):
 
 
 class QuantizedGraph(TriedWidths, frozen=True, kw_only=True):
-    """The error of a quantized graph against its float model."""
+    """The error of a quantized graph compared with its float model."""
 
     error_is_large: Annotated[bool, describe("Whether results are unreliable.")]
     made_up_samples: Annotated[bool, describe("Whether the samples are random numbers.")]

@@ -49,7 +49,7 @@ class Frame(Struct, frozen=True):
 
     @property
     def text(self) -> str:
-        """Place and text of the source line, shortened."""
+        """Location and text of the source line, shortened."""
         return shorten(f"{self.place}: {self.source}" if self.source else self.place, _LONGEST)
 
 
