@@ -1,7 +1,7 @@
 """All readings of a machine, taken once; the checks use only these readings.
 
-Libraries are searched for in the folders that images and SDKs use (Android's vendor partition,
-Qualcomm Linux, Debian and Ubuntu for boards) and in folders that environment variables name.
+Libraries are searched for in folders that environment variables name, and in the folders that
+images and SDKs use: Android's vendor partition, Qualcomm Linux, Debian and Ubuntu for boards.
 """
 
 from __future__ import annotations

@@ -16,9 +16,9 @@ from qnnmem.doctor.logs.session import NEAR, LogSession
 class Attribution:
     """Assigns each session without a process to the only process that failed nearby.
 
-    Closed sessions are stored until their neighbours are known. Storage does not grow with the log:
-    two neighbours are enough to know that a session is not joined to any process, and all sessions
-    that wait for the same growing session are merged into one.
+    Closed sessions are stored until their neighbours are known. Storage does not grow with the log.
+    Two neighbours are enough to know that a session is not joined to any process. All sessions that
+    wait for the same growing session are merged into one.
     """
 
     def __init__(self) -> None:

@@ -1,9 +1,9 @@
 """Shapes of lines: lines that differ only in their numbers are examined only once.
 
 Logs repeat the same lines. The shape of a line is the line without the time and process in its
-head, and with 1 for every number except zero, which might mean success. A line's shape determines
-its words and which templates it can match. Only templates whose fixed texts contain numbers must be
-compared with every line.
+head. In the shape, 1 replaces every number except zero, which might mean success. A line's shape
+determines the words in the line, and which templates the line can match. Only templates whose fixed
+texts contain numbers must be compared with every line.
 """
 
 from __future__ import annotations
