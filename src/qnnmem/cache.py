@@ -102,8 +102,8 @@ _MAX_FILE = 1 << 20
 class ResultCache:
     """A folder with one small file for each result; an invalid file counts as missing.
 
-    If the folder cannot be written, `put` raises OutputError with `must_keep`, and does nothing
-    without `must_keep`.
+    If the folder cannot be written, `put` raises OutputError if `must_keep` is true, and does
+    nothing if it is false.
     """
 
     def __init__(self, folder: Path, kind: str = "sweep", *, must_keep: bool = True) -> None:

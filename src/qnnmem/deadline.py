@@ -44,7 +44,7 @@ class Deadline:
         return self.left_s <= 0
 
     def left(self, usual_s: float) -> float:
-        """Return the seconds left, or `usual_s` without a limit; raise NotInTime if time is up."""
+        """Return the seconds left, `usual_s` if unlimited; raise NotInTime if time is up."""
         self.check()
         return usual_s if math.isinf(self.ends_at) else self.left_s
 
@@ -78,7 +78,7 @@ def ask_deadline() -> None:
 
 
 def enforced_s() -> float:
-    """Return the seconds until the enclosing block's deadline; infinite without a deadline."""
+    """Return the seconds until the enclosing block's deadline; infinite if it has none."""
     deadline = _enforced.get()
     return math.inf if deadline is None else deadline.left_s
 

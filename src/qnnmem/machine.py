@@ -21,7 +21,7 @@ def usable_memory() -> int | None:
 
 
 def address_space_limit() -> int | None:
-    """Return the address space limit (`ulimit -v`) in bytes; None without a limit."""
+    """Return the address space limit (`ulimit -v`) in bytes; None if there is no limit."""
     try:
         import resource
     except ImportError:  # not on Windows

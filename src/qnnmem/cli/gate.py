@@ -150,9 +150,9 @@ def diff(before: str, after: str, options: DiffOptions, output: Output) -> int:
     """Compare A with B: pools before and after, tensors that grew, verdicts that changed.
 
     A and B are JSON results (of plan, footprint, fit, fix, sweep, inspect or doctor, for one or
-    several files), models, which are planned, context binaries, which are read, or logs. B is worse
-    than A if a pool grew, a verdict changed from yes to no, or a failure is new. Plan options apply
-    to A and B. An exact number is never compared with a bound.
+    several files), models (which are planned), context binaries (which are read) or logs. B is
+    worse than A if a pool grew, a verdict changed from yes to no, or a failure is new. Plan options
+    apply to A and B. An exact number is never compared with a bound.
 
     Exit codes: 0 B is not worse, 1 B is worse or the changes are mixed, 2 A and B cannot be
     compared.

@@ -48,8 +48,8 @@ _FAILURES = ("graph-limit", "op-over-vtcm", "pd-full", "host-memory", "bad-binar
 def fit(files: tuple[str, ...], options: FitOptions, output: Output) -> int:
     """Check whether FILE fits a SoC's compile limit, process domain and VTCM; show the bytes.
 
-    FILE is an HTP context binary, which is only read, or an ONNX model or a DLC, which the real
-    library compiles and loads. Compiling needs the extra `htp`. For several files, a pattern or a
+    FILE is an HTP context binary (which is only read), or an ONNX model or a DLC (which the real
+    library compiles and loads). Compiling needs the extra `htp`. For several files, a pattern or a
     folder, the result is a table; compiling many models takes time.
 
     Exit codes: 0 fits, 1 does not fit, 2 bad usage or unreadable input, 3 cannot tell, 4 not
@@ -150,8 +150,8 @@ def _render_bill(bill: Bill, output: Output, *, compiled: bool) -> str:
 def qmem(file: str, options: QmemOptions, output: Output) -> int:
     """Show what raw and memhandle inputs and outputs of FILE cost, and which to choose.
 
-    FILE is an HTP context binary, which is only read, or an ONNX model or a DLC, which the real
-    library compiles for SOC.
+    FILE is an HTP context binary (which is only read), or an ONNX model or a DLC (which the real
+    library compiles for SOC).
 
     The IO layer is emulated, because the x86 library registers no memory. With --run, the results
     come from the real library, which is slow: use a small model. With --misuse, a client makes
@@ -294,8 +294,8 @@ def place(files: tuple[str, ...], options: PlaceOptions, output: Output) -> int:
 def llm(model: str, options: LlmOptions, output: Output) -> int:
     """Predict whether an LLM fits a SoC, in how many shards, with what context.
 
-    MODEL is a config.json, a folder with a config.json, a GGUF file, of which only the header is
-    read, or a known name such as llama-3.2-3b. Nothing is downloaded or exported. Sizes come from
+    MODEL is a config.json, a folder with a config.json, a GGUF file (only its header is read) or
+    a known name such as llama-3.2-3b. Nothing is downloaded or exported. Sizes come from
     rules that were measured with the real library, so this works anywhere; --compile needs the
     extra `htp`.
 

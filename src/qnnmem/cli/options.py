@@ -82,7 +82,7 @@ def shows(
 ) -> Callable[[F], F]:
     """Return a decorator that adds the output options; the command gets an `Output`.
 
-    Without an option, the suffix of the output file selects the format. `suffixes` maps more
+    If no option is given, the suffix of the output file selects the format. `suffixes` maps more
     suffixes to formats that only a suffix can select.
     """
     is_inferred = issubclass(group, ResultOptions) and by_suffix

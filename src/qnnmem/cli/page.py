@@ -27,9 +27,9 @@ def report(files: tuple[str, ...], options: ReportOptions) -> int:
     """Show FILE as one HTML page that opens from disk and needs no network.
 
     FILE is a JSON result (of plan, footprint, fit, sweep, place, llm, qmem, doctor, fix, inspect,
-    lint, check, diff, check-client or watch), a model, which is planned, a context binary (its
-    memory bill for HTP, its contents for LPAI), a trace of watch, or a log, which the doctor
-    diagnoses. Several files become sections of one page.
+    lint, check, diff, check-client or watch), a model (which is planned), a context binary (its
+    memory bill for HTP, its contents for LPAI), a trace of watch, or a log (which the doctor
+    diagnoses). Several files become sections of one page.
 
     Exit codes: 0 written, 2 bad usage or a file that cannot be shown.
     """

@@ -84,8 +84,8 @@ def show_htp(
 def inspect(file: str, output: Output) -> int:
     """Show the graphs, tensors, memory and state in a context binary or DLC.
 
-    FILE is an LPAI binary of `qnnmem prepare`, whose checksums and references are checked, or an
-    HTP context binary from any tool, which can be inside an ONNX model. The JSON has the structure
+    FILE is an LPAI binary of `qnnmem prepare` (whose checksums and references are checked), or an
+    HTP context binary from any tool (which can be inside an ONNX model). The JSON has the structure
     of qnn-context-binary-utility. For a DLC, the graphs are shown as QNN's compilers see them.
 
     FILE can also be a deployed file: an ExecuTorch program (.pte), a LiteRT model for an NPU, a

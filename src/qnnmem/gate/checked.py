@@ -154,7 +154,7 @@ class BudgetRun:
 
     @property
     def new(self) -> tuple[str, ...]:
-        """Names of checked models that the baseline lacks; empty without a baseline."""
+        """Names of checked models that the baseline lacks; empty if there is no baseline."""
         if not self.has_baseline:
             return ()
         return tuple(m.name for m in self.models if m.change is None and not m.refusal)

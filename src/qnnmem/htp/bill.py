@@ -44,8 +44,8 @@ def bill_of(
     """Return the memory bill of a context on a SoC, by default the SoC it was compiled for.
 
     `log` is the library's log of the compile or load, `host_ram` the peak memory of the compile.
-    `weights` lists the largest weights, which only the model file names. `file` is the name of the
-    model or binary in the result.
+    `weights` lists the largest weights, whose names are only in the model file. `file` is the name
+    of the model or binary in the result.
     """
     log = log or CompileLog()
     made_for = None if context.soc_model is None else soc_by_id(context.soc_model)

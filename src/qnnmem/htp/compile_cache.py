@@ -76,7 +76,7 @@ def from_builtins(wanted: type[T], values: object) -> T | None:
 
 
 def default_folder() -> Path:
-    """Return the default folder of cached results; raise UsageError without a home folder."""
+    """Return the default folder of cached results; raise UsageError if there is no home."""
     folder = cache_folder()
     if folder == NOWHERE:
         raise UsageError(

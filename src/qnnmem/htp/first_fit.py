@@ -34,11 +34,11 @@ def place(sizes: Sequence[int], budget: int, order: Sequence[int] | None = None)
 
 
 def best_order(sizes: Sequence[int], budget: int) -> Placement:
-    """Return the placement in the fewest domains; many contexts are placed largest first instead.
+    """Return the placement in the fewest domains.
 
-    Each group of contexts fits into one domain, and the order goes group by group. First-fit then
-    needs at most one domain per group, because each context fits at least into the domain of its
-    own group.
+    If there are too many contexts to search, they are placed largest first. Each group of contexts
+    fits into one domain, and the order goes group by group. First-fit then needs at most one domain
+    per group, because each context fits at least into the domain of its own group.
     """
     falling = sorted(range(len(sizes)), key=lambda context: (-sizes[context], context))
     greedy = place(sizes, budget, falling)
@@ -53,7 +53,7 @@ def best_order(sizes: Sequence[int], budget: int) -> Placement:
 def _search(
     items: list[int], sizes: Sequence[int], budget: int, greedy: Placement
 ) -> list[list[int]]:
-    """Return the fewest groups of contexts that each fit a domain, found by branch and bound."""
+    """Divide the contexts into the fewest groups such that each group fits a domain."""
     best = [list(domain.contexts) for domain in greedy.domains]
     fewest = -(-sum(sizes[context] for context in items) // budget) if items else 0
 

@@ -93,7 +93,7 @@ class Fit(FitFacts, frozen=True):
 
     @property
     def tried(self) -> tuple[Suggestion, ...]:
-        """Settings that were tried and did not fit, or did not finish in time."""
+        """Settings whose compile did not fit, or did not finish in time."""
         return tuple(
             suggestion for suggestion in self.nearby if suggestion.state in ("failed", "unfinished")
         )
@@ -192,7 +192,7 @@ def fit_bill(bill: Bill, soc: Soc, budgets: Mapping[str, Sourced] | None = None)
 def checks_of(
     bill: Bill, soc: Soc | None, budgets: Mapping[str, Sourced] | None = None
 ) -> tuple[FitCheck, ...]:
-    """Return a bill's check for each limit; without a SoC, only for limits common to all SoCs."""
+    """Return a bill's check for each limit; if no SoC is given, only for common limits."""
     return tuple(_checks(bill, soc, budgets or {}))
 
 
@@ -327,7 +327,7 @@ def fit_compile(
 
 
 def fit_measured(measured: MeasuredModel, budgets: Mapping[str, Sourced] | None = None) -> Fit:
-    """Return the verdict for a compiled model; undecided without the loader's estimate."""
+    """Return the verdict for a compiled model; without the loader's estimate, it is never yes."""
     fit = fit_bill(measured.bill, measured.compiled.soc, budgets)
     fit = structs.replace(fit, seconds=measured.compiled.outcome.seconds)
     if not measured.no_estimate or fit.fits is False:
@@ -389,8 +389,8 @@ def fit_stored(
 ) -> tuple[Fit, ...] | None:
     """Return the verdicts for a context binary; None for a model that must be compiled first.
 
-    With `load` the real library loads the binary and estimates its need. Without targets, the
-    verdict is for the binary's own SoC.
+    With `load` the real library loads the binary and estimates its need. If there are no
+    targets, the verdict is for the binary's own SoC.
     """
     try:
         context = context_of(path)
@@ -585,7 +585,7 @@ def _smaller_dims(fit: Fit, options: CompileOptions) -> Iterator[Nearby]:
 
 
 def _other_soc(fit: Fit, options: CompileOptions, pool: str) -> Iterator[Nearby]:
-    """Yield at most one SoC with enough memory: preferably a phone with a near Hexagon version."""
+    """Yield at most one SoC with enough memory, preferably of a phone with a similar Hexagon."""
     worst = fit.worst
     need = worst.need.low.value if worst and worst.need else None
     larger = [soc for soc in socs() if soc.has_htp and _has_more(soc, fit.soc, pool, need)]
@@ -594,7 +594,7 @@ def _other_soc(fit: Fit, options: CompileOptions, pool: str) -> Iterator[Nearby]
     arch = fit.soc.arch or 0
 
     def distance(soc: Soc) -> tuple[bool, int, str]:
-        """Sort key: phones first, as they are the most common, then the nearest architecture."""
+        """Sort key: phones first, because they are most common, then the nearest architecture."""
         return not soc.name.startswith("SM"), abs((soc.arch or 0) - arch), soc.name
 
     best = min(larger, key=distance, default=None)

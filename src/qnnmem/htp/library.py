@@ -19,7 +19,7 @@ from qnnmem.text import printable, quote
 
 
 def find_library() -> Library:
-    """Return the library of the first worker that responds; without workers, that of this machine.
+    """Return the library of the first worker that responds, or of this machine if no worker is set.
 
     Raise NoCompiler if the library is missing, WorkerError if no worker responds.
     """

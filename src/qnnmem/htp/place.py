@@ -102,7 +102,7 @@ def _saving(residents: Sequence[Resident], domain: PlacedDomain) -> int:
 
 
 def one_domain(needs: Sequence[SizeRange], budget: int) -> tuple[bool | None, ...]:
-    """Predict which contexts one domain admits (None: undecided); x86 has only one domain."""
+    """Predict which contexts one domain admits, None if undecided; x86 has only one domain."""
     low = high = 0
     answers: list[bool | None] = []
     for need in needs:
@@ -135,7 +135,7 @@ def admissions(
 def estimated(
     residents: Sequence[Resident], budget: int, estimates: Sequence[PdEstimate]
 ) -> tuple[Admission, ...]:
-    """Return the admissions of contexts that were loaded one at a time, from estimates only."""
+    """Return the predicted admissions of contexts that the library loaded one at a time."""
     predicted = one_domain([context.need for context in residents], budget)
     return tuple(
         _admission(guess, None, None, estimate.total, context.need)

@@ -57,7 +57,7 @@ EXECUTES = (NUMBERS["QnnGraph_execute"], NUMBERS["QnnGraph_executeAsync"])
 
 
 class WatchMode(IntFlag):
-    """What the observer does around a call; without flags it only counts calls and failures."""
+    """What the observer does around a call; with no flag set, it only counts calls and failures."""
 
     ASKS = 1
     TELLS = 2

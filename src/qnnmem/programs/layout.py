@@ -77,7 +77,7 @@ def dimensions(memory: ProcessMemory, address: int, count: int) -> tuple[int, ..
 
 
 class Dimensions:
-    """Places of the dimensions of several tensors; places close to each other are read together."""
+    """Addresses of the dimensions of several tensors; neighbouring dimensions are read together."""
 
     def __init__(self, items: Iterable[GivenTensor]) -> None:
         places = {(i.dimensions, i.dimensions + 4 * i.rank) for i in items if i.rank}
@@ -91,7 +91,7 @@ class Dimensions:
             self._spans.append((start, max(end, high), parts))
 
     def read(self, memory: ProcessMemory) -> list[bytes]:
-        """Return the dimensions at each place; raise Unreadable if a place is not mapped."""
+        """Return the dimensions at each address; raise Unreadable if an address is not mapped."""
         spans = [(memory.read(low, high - low), parts) for low, high, parts in self._spans]
         return [data[part] for data, parts in spans for part in parts]
 

@@ -241,7 +241,7 @@ class SocketServer:
                 self._start(accepted)
 
     def _next(self) -> socket.socket:
-        """Accept a connection; without a free descriptor, use the spare descriptor to refuse it."""
+        """Accept a connection; if no descriptor is free, use the spare descriptor to refuse it."""
         try:
             return self._socket.accept()[0]
         except OSError as exc:

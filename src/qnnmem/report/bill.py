@@ -32,8 +32,8 @@ def render_text(
 ) -> str:
     """Render a memory bill: total, parts and limits; names from files are made printable.
 
-    `compiled`: the model was compiled for this bill. `next_step` replaces the last line. `verbose`
-    adds the sources of the numbers, the parts of zero bytes and the largest tensors.
+    `compiled` states that the model was compiled for this bill. `next_step` replaces the last line.
+    `verbose` adds the sources of the numbers, the parts of zero bytes and the largest tensors.
     """
     parts = [_table(bill, verbose), _estimates(bill, verbose), *_carried(bill), _graphs(bill)]
     parts += [_largest(bill)] if verbose else []
@@ -271,7 +271,7 @@ _RUN = 'docker run --rm --platform linux/amd64 -v "$PWD:/models" qnnmem'
 
 
 def facts(known: Sequence[tuple[str, Sourced]], settings: str = "") -> Iterator[str]:
-    """Yield a heading with `settings`, then a row for each size known without compiling."""
+    """Yield a heading that shows `settings`, then a row for each size known without a compile."""
     yield f"known without compiling{f' at {shorten(settings)}' if settings else ''}, in bytes:"
     for name, part in known:
         size = f"{part.value:>15,}{format_size(part.value):>13}"
@@ -282,8 +282,8 @@ def ways(image: str, words: Sequence[str], *, elsewhere: bool) -> Iterator[str]:
     """Yield ways to compile a model without a local compiler, and a way to read a finished binary.
 
     `image` is the folder or address from which the container image is built; empty if unknown.
-    `words` is the typed command; empty if a container would not find the files. `elsewhere`: this
-    platform has no compiler.
+    `words` is the typed command; empty if a container would not find the files. `elsewhere`
+    states that this platform has no compiler.
     """
     if elsewhere:
         source = shell_line([image or "FOLDER-OF-THE-SOURCES"])

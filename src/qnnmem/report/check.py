@@ -122,7 +122,7 @@ def _spare(model: CheckedModel) -> str:
 
 
 def render_text(run: BudgetRun, *, verbose: bool = False, options: Sequence[str] = ()) -> str:
-    """Render the verdict, the models with their pools, and next commands with `options`."""
+    """Render the verdict, the models with their pools, and next commands that repeat `options`."""
     lines = [run.verdict, ""]
     for model in run.models:
         lines += _model_lines(model, verbose)

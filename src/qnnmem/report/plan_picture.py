@@ -304,7 +304,7 @@ def _legend(plan: PlanMap, frame: MapFrame) -> Iterator[Shape]:
 
 
 def _rows(plan: PlanMap) -> int:
-    """Return how many lines of the legend name buffers."""
+    """Return the number of legend lines that contain buffer names."""
     return -(-len(_letters(plan)) // _LEGEND_COLUMNS)
 
 
@@ -351,7 +351,7 @@ def render_png(plan: PlanResult) -> bytes:
 
 
 def png_of(picture: PlanPicture) -> bytes:
-    """Return a picture as PNG bytes; raise UsageError without Pillow."""
+    """Return a picture as PNG bytes; raise UsageError if Pillow is missing."""
     try:
         from PIL import Image, ImageDraw
     except ImportError as exc:

@@ -370,7 +370,7 @@ def kv_bytes(graph: HtpGraph) -> int:
 
 
 def context_length(graph: HtpGraph) -> int | None:
-    """Return the number of tokens that a graph attends to, from its mask; None without a mask."""
+    """Return the number of tokens that a graph attends to; None if it has no attention mask."""
     sizes = _mask_sizes(graph)
     return None if sizes is None else sizes[1]
 

@@ -87,7 +87,7 @@ class _Model:
             self._gathered.add_unread(piece.name, "the part is not a QNN context binary", size)
 
     def _stamp(self) -> tuple[str, str]:
-        """Return SoC manufacturer and model from the compiler's stamp; empty without a stamp."""
+        """Return SoC manufacturer and model from the compiler's stamp; empty if there is none."""
         buffers = self._root.tables(4, "buffers", _TENSORS)
         for row in self._root.tables(6, "metadata", MAX_PARTS):
             if row.text(0, "name") != _STAMP:

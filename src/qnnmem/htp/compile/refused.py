@@ -182,7 +182,7 @@ def unknown_operator(line: str) -> tuple[str, str] | None:
 
 
 def unknown_tensors(line: str) -> str:
-    """Return the data type that ONNX Runtime cannot store in tensors; empty if none is named."""
+    """Return the data type that ONNX Runtime cannot store in tensors, or ""."""
     match = _NO_TENSORS.search(line)
     return "" if match is None else match[1]
 

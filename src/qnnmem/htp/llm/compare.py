@@ -66,8 +66,8 @@ def compare_files(case: LlmCase, path: Path) -> tuple[LlmActual, ...]:
 def exported_model(path: Path) -> LlmModel:
     """Return the known model whose layers, KV caches and vocabulary match exported files.
 
-    If several match, return the model with the nearest weights: models of a family can differ only
-    in width.
+    If several match, return the model with the nearest weights: some models of a family differ in
+    nothing but width.
     """
     with read_carrier(path) as read:
         contexts = [carried.context for carried in read.contexts]

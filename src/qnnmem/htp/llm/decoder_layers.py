@@ -34,7 +34,7 @@ def write_layers(
 
 
 class _Decoder:
-    """Builder of the graph; each name is a float tensor that is quantized and dequantized again."""
+    """Builder of the graph; a name stands for a float tensor that is quantized and dequantized."""
 
     def __init__(self, model: LlmModel, recipe: LlmRecipe, ar: int, context: int) -> None:
         import numpy

@@ -1,4 +1,4 @@
-"""Check a decoder's shards against a SoC's limits: the fewest that fit, the longest context."""
+"""Check a decoder's shards against a SoC's limits; find the fewest shards, the longest context."""
 
 from __future__ import annotations
 
@@ -405,7 +405,7 @@ def _largest_spill(case: LlmCase, parts: Sequence[LayerSpan]) -> tuple[int, int]
 
 
 def _recipe_range(case: LlmCase) -> SizeRange | None:
-    """Return the size of all files, from the smallest to the largest usual recipe."""
+    """Return the size of all weights, from the smallest to the largest usual recipe."""
     recipes = usual_range(case.recipe)
     if recipes is None:
         return None

@@ -231,7 +231,7 @@ def spill_range(graph: LlmGraph, how: LayerRatios) -> tuple[int, int]:
 
 
 def ddr_range(graph: LlmGraph, how: LayerRatios) -> tuple[int, int]:
-    """Return the minimum and maximum DDR tensors: attention scores, logits and KV caches."""
+    """Return the minimum and maximum size of DDR tensors: attention scores, logits, KV caches."""
     many = graph.ar > 1
     logits = round(_LOGIT_COPIES * graph.logits) if many else 0
     copies = _KEYS_IN_DDR + graph.part.layers if graph.keys >= graph.vtcm else 0

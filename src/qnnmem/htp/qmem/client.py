@@ -217,7 +217,7 @@ class HtpClientContext:
         return tuple(self.registry.findings)
 
     def graph_retrieve(self, name: str | None = None) -> HtpClientGraph:
-        """Return a graph by name (`QnnGraph_retrieve`); without a name, the only graph."""
+        """Return a graph by name (`QnnGraph_retrieve`); by default, the only graph."""
         self._check_alive(_RETRIEVE)
         graphs = {graph.name: graph for graph in self.described}
         if name is None and len(graphs) == 1:

@@ -327,7 +327,7 @@ def try_misuses(
     deadline: Deadline | None = None,
     progress: Progress | None = None,
 ) -> tuple[MisuseAnswer, ...]:
-    """Return the result of every mistake; without a worker, only in the emulated backend."""
+    """Return the result of every mistake; if `worker` is None, only in the emulated backend."""
     say, ends = progress or no_progress, deadline or Deadline.after(TIME_LIMIT_S)
     rows = []
     for number, (name, (what, make, calls)) in enumerate(MISUSES.items()):

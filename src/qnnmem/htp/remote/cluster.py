@@ -142,7 +142,7 @@ def received_model(sent: SentModel, contents: Mapping[str, bytes]) -> Iterator[P
 
 
 def cluster_library_name() -> str:
-    """Return the library's name on this cluster worker; without a library, `!` and the reason."""
+    """Return the library's name on this cluster worker; if it is missing, `!` and the reason."""
     from qnnmem.htp.library import find_library
 
     try:

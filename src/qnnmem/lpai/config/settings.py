@@ -41,7 +41,7 @@ class PrepareSettings:
 
 @dataclass(frozen=True, slots=True)
 class LpaiConfig:
-    """The settings of an LPAI file; without a file, all defaults."""
+    """The settings of an LPAI file; the defaults if there is no file."""
 
     target_env: str = "adsp"  # or "arm", "x86"
     hw_version: str = "v6"  # or "v4", "v5", "v5_1", "v7"

@@ -115,7 +115,7 @@ class InputList:
     def _order(self, inputs: Sequence[str]) -> list[str]:
         """Return the inputs in the order of the entries in every line.
 
-        The names in the first line set the order; without names, the order is the graph's.
+        The names in the first line set the order; if there are no names, the order is the graph's.
         """
         entries = self.entries(0)
         if not all(entry.name for entry in entries):
@@ -180,7 +180,7 @@ class InputFiles(Sequence[Mapping[str, Path]]):
 def read_input(path: Path, tensor: Tensor, quant: Quant | None, *, native: bool) -> NDArray[Any]:
     """Return an input file's content in the tensor's type.
 
-    The file contains float32 values, or with `native` values of the tensor's type.
+    The file contains float32 values or, if `native` is true, values of the tensor's type.
     """
     import numpy
 
@@ -307,7 +307,7 @@ class OutputTree:
         _make(folder)
 
     def graph_folder(self, stem: str | None) -> Path:
-        """Return the folder for a graph's results; without a stem, the folder of the whole run."""
+        """Return the folder for a graph's results; by default, the folder of the whole run."""
         if stem is None:
             return self.folder
         _make(self.folder / stem)

@@ -221,7 +221,7 @@ class Context:
         self.compiled = replace(self.compiled, constants=self.constants)
 
     def _note_binary(self, call: str) -> None:
-        """Report a binary that was freed or changed, if no execution has already done so."""
+        """Report a binary that was freed or changed, unless an execution already reported it."""
         binary = self._binary
         if binary is None or self._binary_reported:
             return

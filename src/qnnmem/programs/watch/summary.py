@@ -62,7 +62,7 @@ _Key = tuple[str, int, int, int]  # kind, process, slot and handle
 
 
 def summarize(lines: Iterable[TraceHead | Event], path: Path | str = "") -> WatchResult:
-    """Return the summary of a trace; raise LoadError with `path` if the trace has no end."""
+    """Return the summary of a trace; raise LoadError about `path` if the trace has no end."""
     reading = _Reading()
     head: TraceHead | None = None
     for line in lines:

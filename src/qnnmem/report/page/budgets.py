@@ -76,7 +76,7 @@ def _margin(model: ModelCheck) -> tuple[float, str, str]:
 
 
 def _matrix(result: CheckResult, anchored: Sequence[tuple[str, ModelCheck]]) -> Html:
-    """Return a table of files by targets; each cell links to the graphs of a file."""
+    """Return a table with a row for each file, a column for each target, and links to details."""
     cells: dict[tuple[str, str], list[Html]] = {}
     for anchor, model in anchored:
         _, kind, words = _margin(model)
