@@ -31,7 +31,8 @@ def collect_as_ever() -> None:
 def collector_paused() -> Iterator[None]:
     """Pause garbage collection in a block or a decorated function.
 
-    Otherwise, garbage collection takes up to a third of the time in which many values are created.
+    Without the pause, garbage collection takes up to a third of the time in which many values are
+    created.
     """
     enabled = gc.isenabled()
     gc.disable()

@@ -64,7 +64,7 @@ def _command(verb: str) -> click.Command:
 
 
 def verb_call(listener: ProgressListener) -> VerbCall:
-    """Return the running command as a VerbCall: listener, typed words and accepted options."""
+    """Return the running command as a VerbCall with this listener, the typed words and options."""
     from qnnmem.verbs import VerbCall
 
     context = click.get_current_context(silent=True)

@@ -1,4 +1,4 @@
-"""A cache of compile results on disk, keyed by all that affects them; its files are untrusted."""
+"""A cache of compile results on disk, keyed by all that changes them; the files are untrusted."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class CompileCache(Generic[T]):
 
     @staticmethod
     def home_folder() -> Path:
-        """Return the default folder; results are not cached without a home folder."""
+        """Return the default folder; for a user without a home, results are not cached."""
         return cache_folder()
 
     def key(self, soc: Soc, options: CompileOptions, more: Mapping[str, int] | None = None) -> str:
@@ -162,7 +162,7 @@ def key_of(digest: str, soc: int, setting: Mapping[str, Any], library: str) -> s
 
 @cache
 def _code() -> str:
-    """Return a hash of qnnmem's code, because other versions might word results differently."""
+    """Return a hash of qnnmem's code, because other versions might phrase results differently."""
     top = Path(__file__).parent
     states = sorted((str(path), path.stat().st_mtime_ns) for path in top.rglob("*.py"))
     return hashlib.sha256(repr(states).encode()).hexdigest()

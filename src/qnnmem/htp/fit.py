@@ -192,7 +192,10 @@ def fit_bill(bill: Bill, soc: Soc, budgets: Mapping[str, Sourced] | None = None)
 def checks_of(
     bill: Bill, soc: Soc | None, budgets: Mapping[str, Sourced] | None = None
 ) -> tuple[FitCheck, ...]:
-    """Return a bill's check for each limit; if no SoC is given, only for common limits."""
+    """Return a bill's check for each limit.
+
+    If no SoC is given, only limits that all SoCs share are checked.
+    """
     return tuple(_checks(bill, soc, budgets or {}))
 
 

@@ -243,7 +243,7 @@ def last_that_meets(
     meets: Callable[[SweepOutcome], bool],
     limits: Mapping[str, int],
 ) -> SearchPlace:
-    """Return the last value that meets a condition, as all earlier values are assumed to do."""
+    """Return the last value that meets a condition; all earlier values are assumed to meet it."""
     known: dict[int, SweepOutcome] = {}
     good, bad = -1, len(values)
     first: int | None = None

@@ -135,7 +135,7 @@ def is_question(name: str) -> bool:
 
 
 def plan(asked: Iterable[int] = (), *, one_at_a_time: bool = False) -> bytes:
-    """Return a table of two bytes per function: its mode, and its output argument's index + 1."""
+    """Return a table with two bytes per function: the mode, and the output argument's index + 1."""
     rows = bytearray(2 * FUNCTIONS)
     chosen = set(asked)
     for number, name in NAMES.items():

@@ -161,7 +161,7 @@ class Symbols:
 
 
 def _groups(lines: list[str]) -> list[list[tuple[str, str]]]:
-    """Return a group for each address in `addr2line`'s output: pairs of function and place."""
+    """Return the pairs of function and place that `addr2line` printed for each address."""
     groups: list[list[str]] = []
     for line in lines:
         if re.fullmatch(r"0x[0-9a-f]+", line):
@@ -223,7 +223,7 @@ def _is_movable(path: str) -> bool:
 
 
 def of_program(stack: Stack, program: str) -> Frame | None:
-    """Return the innermost frame of the program's own code, preferably with a line."""
+    """Return the innermost frame of the program's own code, preferably one with a source line."""
     own = [frame for frame in stack if not frame.module.startswith(_SYSTEM)] or list(stack)
     # Code inlined from a system header, e.g. a vector's allocator, is not the program's.
     with_line = (frame for frame in own if frame.line and not frame.file.startswith(_HEADERS))

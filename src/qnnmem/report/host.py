@@ -30,7 +30,7 @@ def verdict(report: HostResult) -> str:
 
 
 def render_text(report: HostResult, *, verbose: bool = False) -> str:
-    """Render the verdict, then a table of all checks and the actions if the machine has a DSP."""
+    """Render the verdict; with a DSP or `verbose`, also a table of all checks and the actions."""
     lines = [verdict(report)]
     if report.has_dsp or verbose:
         lines += ["", *_table(report.checks), *_steps(_with_actions(report.checks, verbose))]

@@ -147,7 +147,7 @@ class _Program:
         return None
 
     def _unwrap(self, blob: Piece, method: str, name: str, spec: Table | None) -> None:
-        """Gather the binary after ExecuTorch's wrapper, or why there is no bill for the binary."""
+        """Gather the binary in ExecuTorch's wrapper, or the reason why there is no bill for it."""
         head = blob.head(_WRAPPER.size)
         magic, size = 0, 0
         if len(head) == _WRAPPER.size:

@@ -399,7 +399,7 @@ class _Job:
     def _ran(self, done: _Done, source: ModelSource) -> _Done | CompileFailure:
         """Run a partitioned model on HTP and on the CPU; return the compile with the comparison.
 
-        Return a failure if the run fails.
+        If the run fails, return the failure instead.
         """
         if len(done.reply.binaries) > 1 or done.reply.epcontext is None:
             several = not_compared("ONNX Runtime wrote several binaries; this is the first")

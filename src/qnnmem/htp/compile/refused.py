@@ -392,7 +392,7 @@ def _described(
 
 
 def _with_type(reason: str, tensors: Iterable[str]) -> str:
-    """Return `reason`, or a reason that names the unmapped type if only one type is possible."""
+    """Return `reason`, or a reason that names the unsupported type if only one is possible."""
     words = {text.split(" ")[0] for text in tensors}
     unmapped = sorted(words & set(_UNMAPPED_TYPES))
     return f"ONNX Runtime has no QNN data type for {unmapped[0]}" if len(unmapped) == 1 else reason

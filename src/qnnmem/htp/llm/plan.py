@@ -397,7 +397,7 @@ def _first(feature: str) -> int:
 
 
 def _largest_spill(case: LlmCase, parts: Sequence[LayerSpan]) -> tuple[int, int]:
-    """Return bounds of the largest spill buffer over all graphs."""
+    """Return the bounds of the largest spill buffer of all graphs."""
     ranges = [
         rule.spill_range(graph, case.measured) for part in parts for graph in _graphs(case, part)
     ]

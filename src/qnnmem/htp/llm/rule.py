@@ -131,7 +131,7 @@ def matrix_bytes(inputs: int, outputs: int, bits: int, block: int = 0) -> int:
 
 
 def layer_weights(model: LlmModel, recipe: LlmRecipe, *, is_wide: bool = True) -> int:
-    """Return the weights of one layer; `is_wide` gives the recipe's wide matrices 8 bits."""
+    """Return the weight bytes of a layer; `is_wide` gives the recipe's wide matrices 8 bits."""
     wide = recipe.wide if is_wide else ()
     total = _PER_HIDDEN * model.hidden + (model.experts * model.hidden * ACTIVATION)
     for name, (inputs, outputs, count) in matrices(model).items():
@@ -141,7 +141,7 @@ def layer_weights(model: LlmModel, recipe: LlmRecipe, *, is_wide: bool = True) -
 
 
 def weights(model: LlmModel, recipe: LlmRecipe, part: LayerSpan, measured: LayerRatios) -> int:
-    """Return the weights of a context, which all its graphs share."""
+    """Return the bytes of the weights of a context, which all its graphs share."""
     first, last = recipe.wide_layers or (0, model.layers)
     wide = max(0, min(last + 1, part.first + part.layers) - max(first, part.first))
     each = wide * layer_weights(model, recipe)
@@ -192,13 +192,13 @@ def file_extra(graph: LlmGraph, how: LayerRatios) -> int:
 
 
 def op_data(graph: LlmGraph, how: LayerRatios) -> int:
-    """Return the op data of a graph, about twice its size in the file."""
+    """Return the bytes of a graph's op data, about twice those of its layers in the file."""
     layers = graph_layers(graph) * how.op_data.get((graph.ar, graph.context), 1.0)
     return round(OPS_IN_FILE * layers) + _OPS_ONCE
 
 
 def op_range(graph: LlmGraph, how: LayerRatios) -> tuple[int, int]:
-    """Return the minimum and maximum op data; less VTCM and wider matrices need more."""
+    """Return the minimum and maximum op data; less VTCM or wider matrices need more op data."""
     compiled = _compiled(graph, how)
     if compiled is not None and not how.shares:
         return compiled.op_data, compiled.op_data + _tiles(graph, how, layers=0)

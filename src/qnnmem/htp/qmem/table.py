@@ -147,7 +147,7 @@ def shared_bytes(context: HtpContext) -> int:
 
 
 def _room(bill: Bill, io: int) -> Sourced | None:
-    """Return the bytes of the process domain that are free if inputs and outputs map `io` bytes."""
+    """Return how many bytes of the process domain are free if inputs and outputs map `io` bytes."""
     if bill.process_domain is None or bill.io is None:
         return None
     domain = bill.process_domain

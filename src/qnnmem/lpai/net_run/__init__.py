@@ -407,7 +407,7 @@ class _Run:
                     device.finalize(job.compiled.name)
 
     def _make_inputs(self, graphs: Sequence[CompiledGraph]) -> None:
-        """Write the generated inputs; `graphs` tells their names and shapes."""
+        """Write the generated inputs; `graphs` has their names and shapes."""
         source, force = self._options.made_inputs, self._options.force
         if source is None:
             return

@@ -299,7 +299,7 @@ class Execution:
 
     @cached_property
     def _cuts(self) -> list[int]:
-        """Numbers of executed ops after which a blocking window can end the execution."""
+        """Counts of executed ops after which a blocking window can end the execution."""
         fills = {self._producer[w.new] for w in self.graph.windows if w.blocking}
         return sorted(number + 1 for number in fills if number + 1 not in fills)
 

@@ -403,7 +403,7 @@ def checksum(array: NDArray[Any]) -> int:
 
 
 class Extensions:
-    """The allocator of a run; `mem_type` is the word in the configuration file."""
+    """The allocator of a run; `mem_type` is the memory type as written in the config file."""
 
     def __init__(self, backend: Backend, mem_type: str) -> None:
         profile = backend.profile

@@ -1,4 +1,4 @@
-"""Describe addresses of the client, and report writes to its memory."""
+"""Descriptions of addresses in the client, and reports about writes to client memory."""
 
 from __future__ import annotations
 

@@ -116,7 +116,10 @@ class Flights:
         return self._held[id(graph), thread] < _HOLDS
 
     def begin(self, flight: Flight) -> tuple[Finding, Flight] | None:
-        """Add an execution; return a finding and the other execution if the two conflict."""
+        """Add an execution.
+
+        If it conflicts with another execution, return a finding and that other execution.
+        """
         with self._changed:
             others = [old for old in self._now if _is_beside(old, flight)]
             self._now.append(flight)

@@ -441,7 +441,7 @@ class _Life:
                 names[made.name] = None
 
     def made(self) -> Iterator[MadeHandle]:
-        """Yield contexts, graphs and registered memory; identical handles are one counted item."""
+        """Yield contexts, graphs and registered memory; identical handles are one item."""
         for key, (one, count) in self._made.items():
             yield MadeHandle(
                 kind=one.kind,

@@ -88,7 +88,7 @@ def _beyond(number: int) -> Iterator[Html]:
 
 
 def binary_section(ours: InspectedBinary, file: str = "") -> PageSection:
-    """Return a section about an LPAI binary: the TCM of all graphs and of each, and the graphs."""
+    """Return a section about an LPAI binary: TCM of all graphs, TCM of each graph, the graphs."""
     name = PurePath(file).name or "a binary"
     facts = f"{counted(len(ours.graphs), 'graph')} for LPAI {ours.hw_version}, by {ours.producer}"
     return PageSection(
