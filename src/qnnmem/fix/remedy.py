@@ -85,14 +85,14 @@ class Change:
 
     @property
     def pool_options(self) -> PoolOptions:
-        """Plan options for LPAI; raises TypeError for HTP."""
+        """Options of a plan for LPAI; raises TypeError for HTP."""
         if not isinstance(self.options, PoolOptions):
             raise TypeError("only LPAI has plan options")
         return self.options
 
     @property
     def compile_options(self) -> CompileOptions:
-        """Compile options for HTP; raises TypeError for LPAI."""
+        """Options of a compile for HTP; raises TypeError for LPAI."""
         if isinstance(self.options, PoolOptions):
             raise TypeError("only HTP has compile options")
         return self.options

@@ -49,7 +49,7 @@ class FixResult:
 
     @property
     def best(self) -> JudgedChange:
-        """The cheapest sufficient change, else the valid change with the smallest need."""
+        """The cheapest sufficient change, else the valid change with the least memory need."""
         return best_of(self.tried)
 
     @property
@@ -76,7 +76,7 @@ class FixResult:
 
 
 def best_of(tried: Sequence[JudgedChange]) -> JudgedChange:
-    """Return the cheapest sufficient change, else the valid change with the smallest need."""
+    """Return the cheapest sufficient change, else the valid change with the least memory need."""
     valid = [judged for judged in tried if judged.holds]
     enough = [judged for judged in valid if judged.is_enough]
     return min(enough, key=cost_of) if enough else min(valid, key=lambda judged: judged.need.rank)

@@ -74,7 +74,7 @@ class CompileJudge:
     def _of_chain(
         self, cut: Partition, change: Change, trials: Sequence[LibraryTrial], worst: Need
     ) -> Need:
-        """Return the combined need of all parts, loaded together or in turn."""
+        """Return the combined memory need of all parts, loaded together or in turn."""
         pairs = zip(cut.parts, trials, strict=True)
         needs = [library_need(cut.sequence, part, trial) for part, trial in pairs]
         options = deployments(cut.sequence, cut.parts, needs, self._plain_weights(change))
@@ -182,7 +182,7 @@ class CompileJudge:
         return check or fit.beside_vtcm
 
     def _together(self, change: Change, alone: Need) -> Need:
-        """Return the need of the largest round; a round is a set of contexts loaded together."""
+        """Return the memory need of the largest round of contexts that are loaded together."""
         contexts = self.residents(change)
         needs = (
             self._of_round([contexts[name].size for name in names], placement)
