@@ -41,7 +41,7 @@ class Placement(Struct, frozen=True):
 
 
 class PlacedContext(Struct, frozen=True, kw_only=True):
-    """A context binary and its need in a process domain."""
+    """A context binary and its memory need in a process domain."""
 
     file: str
     need_low: SourcedNumber
