@@ -1,4 +1,4 @@
-"""Work limits of a search.
+"""Limits on the work of a search.
 
 Limits are counted in elementary operations, so that the same problem gives the same plan on every
 machine. The clock only stops a search on a machine that is much slower than expected.

@@ -345,8 +345,8 @@ class Layout:
     def _place_state_pairs(self, lives: dict[str, Lifetime]) -> None:
         """Place old state in persistent memory, and new state too if it can be written in place.
 
-        New state may overwrite old state only if nothing reads the old state later. Otherwise it
-        stays in scratch until the end and is copied.
+        New state may overwrite old state only if nothing reads the old state later. Otherwise
+        new state stays in scratch until the end and is then copied.
         """
         owner = {alias: life for life in lives.values() for alias in (life.name, *life.aliases)}
         for old, new in self.options.states:

@@ -317,7 +317,7 @@ class _State:
 
 
 class _Levels:
-    """Search states by the number of nodes run, at most `width` states for each number."""
+    """States of a search, by the number of nodes run; at most `width` states for each number."""
 
     def __init__(self, width: int) -> None:
         self.width, self.complete = width, True

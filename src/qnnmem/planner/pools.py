@@ -375,6 +375,6 @@ class MemoryPlan:
 
     @property
     def fits(self) -> bool:
-        """True if every budget is known to hold, and the TCM pool, if judged, is large enough."""
+        """True if every budget is known to hold, and the TCM pool, if checked, is large enough."""
         within_tcm = self.tcm is None or self.tcm.fits
         return within_tcm and all(budget.fits for budget in self.budgets)
