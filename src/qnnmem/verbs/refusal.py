@@ -95,7 +95,7 @@ def failure_code(failure: CompileFailure) -> int:
 
 
 class RepeatedCompile(NamedTuple):
-    """Compile request, for commands that repeat it with other settings."""
+    """A compile that a suggested command repeats with other settings."""
 
     model: Path
     soc: Soc
