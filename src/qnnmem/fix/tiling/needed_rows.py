@@ -14,7 +14,7 @@ sum K in pieces of 128 numbers. With few pixels and a long K the pieces are long
     pixels      more than 64   33 to 64   17 to 32   up to 16
     piece       128            256        512        1024
 
-A band with the same pieces as the whole is likely equal bit for bit; the proof decides.
+A band with the same pieces as the whole tensor is probably equal bit for bit; the proof decides.
 """
 
 from __future__ import annotations
