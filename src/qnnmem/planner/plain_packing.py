@@ -13,9 +13,9 @@ Why this is complete: push every buffer of a packing down until it meets its low
 another buffer. Take a run of sections with equal floor f and higher floors around it. Buffers with
 lowest offset f lie entirely inside the run, and no unplaced buffer there can lie below f. So the
 buffer placed on f has everything else of its sections above it. The remaining problem depends only
-on the unplaced buffers and their lowest offsets, so failed states are stored. Buffers that no
-unplaced buffer links are separate problems, so a failure in one jumps over all choices made in the
-others.
+on the unplaced buffers and their lowest offsets, so failed states are stored. Groups of
+buffers that no unplaced buffer links are separate problems, so a failure in one group jumps over
+all choices made in the other groups.
 """
 
 from __future__ import annotations
