@@ -72,7 +72,7 @@ def test_a_later_line_with_another_order_is_warned_of_once(tmp_path: Path) -> No
     found, warnings = files_and_warnings("a:=1 b:=2\nb:=3 a:=4\nb:=5 a:=6", tmp_path, "a", "b")
     assert found[1] == {"a": "3", "b": "4"}
     assert len(warnings) == 1
-    assert "line 2 gives a file for 'b', but it is used for 'a'" in warnings[0]
+    assert "line 2 gives a file for 'b', but the file is used for 'a'" in warnings[0]
 
 
 def test_carriage_returns_are_taken_off_with_a_word(tmp_path: Path) -> None:

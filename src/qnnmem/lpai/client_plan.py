@@ -161,7 +161,7 @@ def _shared(path: Path, arranged: TogetherResult) -> SharedScratch:
     sizes = [model.scratch_bytes for model in arranged.models]
     offsets = tuple(model.scratch_offset for model in arranged.models)
     if not sizes or sizes != [plan.scratch_bytes for plan in arranged.plans]:
-        raise LoadError(path, "arranges models for which it has no plan", cure=_CURE)
+        raise LoadError(path, "arranges models whose plans it does not contain", cure=_CURE)
     for offset, size in zip(offsets, sizes, strict=True):
         is_inside = offset + size <= min(arranged.scratch_bytes, MAX_UINT32)
         if offset % arranged.align_bytes or not is_inside:

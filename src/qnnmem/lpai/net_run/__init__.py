@@ -147,7 +147,7 @@ def _wrong_count(graphs: Sequence[CompiledGraph], lists: int) -> str:
     names = ", ".join(quote(graph.name) for graph in graphs[:8])
     return (
         f"--input_list has {counted(lists, 'list')} for {counted(len(graphs), 'graph')} ({names}); "
-        f"pass one for each, separated by commas, {SKIP} for a graph to skip"
+        f"pass one list for each graph, separated by commas; {SKIP} skips a graph"
     )
 
 

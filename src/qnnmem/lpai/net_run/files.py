@@ -143,9 +143,8 @@ class InputList:
         for entry, name in zip(entries, order, strict=True):
             if entry.name is not None and matching(entry.name, [name]) is None:
                 warn(
-                    f"{self.file}: line {number + 1} gives a file for {quote(entry.name)}, but it "
-                    f"is used for {quote(name)}, because only the first line sets the names and "
-                    "their order"
+                    f"{self.file}: line {number + 1} gives a file for {quote(entry.name)}, but "
+                    f"the file is used for {quote(name)}: only the first line sets names and order"
                 )
                 return True
         return False
@@ -195,8 +194,8 @@ def read_input(path: Path, tensor: Tensor, quant: Quant | None, *, native: bool)
         return content
     if not is_convertible(tensor):
         reason = (
-            f"input {quote(tensor.name)} has type {tensor.dtype.value}, which cannot be "
-            "made from float32; pass it in that type and add --use_native_input_files"
+            f"input {quote(tensor.name)} has type {tensor.dtype.value}, which cannot be made from "
+            "float32; pass the input in that type and add --use_native_input_files"
         )
         raise LoadError(path, reason)
     stored: NDArray[Any] = to_native(content.view("<f4"), tensor, quant)
@@ -493,7 +492,7 @@ def _by_graph(
         times = "once" if len(source.places) == 1 else f"{len(source.places)} times"
         raise UsageError(
             f"--inputs occurs {times} for {counted(len(graphs), 'graph')} ({names}); pass it once "
-            f"for each, {SKIP} for a graph to skip"
+            f"for each graph; {SKIP} skips a graph"
         )
     if all(place == SKIP for place in source.places):
         raise UsageError("--inputs skips all graphs; pass a path for at least one graph")
@@ -525,8 +524,8 @@ def _wanted(graph: CompiledGraph, name: str, native: frozenset[str]) -> Input:
     tensor = graph.model.tensors[name]
     if not is_convertible(tensor):
         raise UsageError(
-            f"input {quote(name)} has type {tensor.dtype.value}, for which qnnmem cannot "
-            "create files; write them and an input list yourself"
+            f"input {quote(name)} has type {tensor.dtype.value}, for which qnnmem cannot create "
+            "files; write the files and an input list yourself"
         )
     real = name in graph.quants and name not in native
     return Input(name, "float32" if real else tensor.dtype.value, tensor.shape, integers=not real)
@@ -571,8 +570,8 @@ def _check_listable(folder: Path, *, named: bool) -> None:
     text = str(folder)
     if _SEPARATORS.search(text) or (":=" in text and not named):
         raise UsageError(
-            f"an input list cannot have file names in {quote(text)}: spaces, line ends and "
-            ":= separate its entries; choose another --output_dir"
+            f"an input list cannot name files in {quote(text)}: spaces, line ends and := separate "
+            "its entries; choose another --output_dir"
         )
 
 

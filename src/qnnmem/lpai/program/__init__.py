@@ -445,7 +445,7 @@ class _Arrangement:
         need = self._source.stored_size(name)
         if self._end + need > MAX_CONSTANTS:
             size = format_size(MAX_CONSTANTS)
-            raise UsageError(f"the constants exceed the limit of {size} at {quote(name)}")
+            raise UsageError(f"with {quote(name)}, the constants exceed the limit of {size}")
 
 
 def find_quants(

@@ -146,8 +146,8 @@ def inline_external(path: Path, model: onnx.ModelProto) -> None:
         raise LoadError(
             path,
             f"is {format_size(total)} with its weights, over the limit of "
-            f"{format_size(MAX_MODEL_BYTES)} for state inside ops; use inputs and outputs "
-            "for the state instead",
+            f"{format_size(MAX_MODEL_BYTES)} for a model with state inside ops; use inputs and "
+            "outputs for the state instead",
         )
     for tensor in outside:
         embed(path, tensor)

@@ -164,7 +164,9 @@ def _cores(t: Trial) -> None:
 def _islands(t: Trial) -> None:
     t.client(profile=_ARM, configs=[custom(_ISLAND)])
     client = t.client(profile=_ARM, configs=[custom(_ISLAND, n) for n in ("counter", "plain")])
-    t.check(len(client.context.config.island) == 2, "island mode is not set for both graphs")
+    t.check(
+        len(client.context.config.island) == 2, "island mode is not set for each of the two graphs"
+    )
 
 
 def _wrong_hardware(t: Trial) -> None:

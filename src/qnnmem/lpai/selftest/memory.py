@@ -81,7 +81,7 @@ def _wrong_scratch(size: int = 0, start: int = 0) -> Steps:
     return lambda t: (
         t.client()
         .refused(lambda c: c.set(_scratch(c, size, start)))
-        .holds(lambda c: c.graph.scratch is None, "the refused buffer was accepted")
+        .holds(lambda c: c.graph.scratch is None, "the refused buffer took effect")
     )
 
 
@@ -410,7 +410,7 @@ MEMORY = (
     keeps("R1", "alignment queried first", lambda t: t.client().ready().no_findings()),
     breaks("R1", "memory passed before the alignment was queried", FINDING,
            lambda t: t.client(ask=False).noted(Client.give_scratch)),
-    keeps("R2", "both pools passed, then finalize", lambda t: t.client().ready().gives(2)),
+    keeps("R2", "both pools passed, then finalize called", lambda t: t.client().ready().gives(2)),
     keeps("R2", "NULL descriptors for pools whose required size is 0",
           lambda t: t.client("bare").set(*_NULL).finalize().gives(6, 3)),
     keeps("R2", "no pools passed, in an ARM profile that does not require them",
