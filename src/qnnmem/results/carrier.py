@@ -26,7 +26,7 @@ class CarriedBinary(Struct, frozen=True, kw_only=True):
         tuple[str, ...], describe("Methods, models or stages that run this binary.")
     ] = ()
     group: Annotated[
-        str, describe("Device group of the binary; empty if the file has one group.")
+        str, describe("Device group of the binary; empty if the file has only one group.")
     ] = ""
     graphs: tuple[str, ...] = ()
     soc_model: Annotated[

@@ -42,7 +42,10 @@ class PoolCheck(Struct, frozen=True):
     ] = 0
     allocations: Annotated[
         Allocations | None,
-        describe("Number of allocations and its limit, if there are too many; otherwise null."),
+        describe(
+            "Number of allocations and the limit, if there are too many allocations; otherwise "
+            "null."
+        ),
     ] = None
 
     @classmethod

@@ -43,11 +43,12 @@ class FitCheck(Struct, frozen=True, kw_only=True):
 
     pool: str
     fits: bool | None
-    need_low: Annotated[Sourced | None, describe("Lower bound of the need.")] = None
-    need_high: Annotated[Sourced | None, describe("Upper bound of the need.")] = None
+    need_low: Annotated[Sourced | None, describe("Lower bound of the bytes needed.")] = None
+    need_high: Annotated[Sourced | None, describe("Upper bound of the bytes needed.")] = None
     limit: Sourced | None = None
     spare: Annotated[
-        Difference | None, describe("Bytes left in the worst case; negative if it does not fit.")
+        Difference | None,
+        describe("Bytes left in the worst case; negative if the worst case does not fit."),
     ] = None
     refused: Annotated[
         bool,

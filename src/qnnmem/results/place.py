@@ -72,8 +72,12 @@ class Admission(Struct, frozen=True, kw_only=True):
         Difference | None, describe("Error code; null if the library crashed first.")
     ] = None
     estimate: Annotated[Count | None, describe("The library's own estimate in bytes.")] = None
-    need_low: Annotated[Count, describe("Lower bound of the need, from the file alone.")] = 0
-    need_high: Annotated[Count, describe("Upper bound of the need, from the file alone.")] = 0
+    need_low: Annotated[
+        Count, describe("Lower bound of the bytes needed, computed from the file alone.")
+    ] = 0
+    need_high: Annotated[
+        Count, describe("Upper bound of the bytes needed, computed from the file alone.")
+    ] = 0
     agrees: Annotated[bool, describe("Whether every prediction was right.")] = True
 
     @property

@@ -217,15 +217,15 @@ class PlanResult(Result, frozen=True, kw_only=True, tag="qnnmem.plan/1"):
     optimal: Annotated[
         bool,
         describe(
-            "Whether scratch_bytes equals lower_bound_bytes, so that these buffers cannot be "
-            "placed in fewer bytes; proof says what that means for the model."
+            "Whether scratch_bytes equals lower_bound_bytes; if so, these buffers cannot be "
+            "placed in fewer bytes. `proof` states what this means for the model."
         ),
     ]
     proof: Annotated[
         ProofScope | UnsetType,
         describe(
             "What is proven about scratch_bytes. Estimate before quantization: the ops of a float "
-            "model were planned with `bits`, and quantizing fuses some and adds others. Upper "
+            "model were planned with `bits`, and quantizing fuses some ops and adds others. Upper "
             "bound: branch and loop bodies are planned separately, so the total can be above the "
             "true minimum."
         ),
