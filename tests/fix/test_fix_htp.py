@@ -164,7 +164,7 @@ def test_a_recipe_for_other_contexts_is_refused(case: FixCase, tmp_path: Path) -
         def repeat(own: FixCase, step: Step = step) -> Change:
             return apply_recipe(own, (step,), tmp_path, REMEDIES)
 
-        with pytest.raises(UsageError, match="other loaded contexts"):
+        with pytest.raises(UsageError, match="different loaded contexts"):
             repeat_for_htp(case, target(Told(6), tmp_path), repeat)
 
 

@@ -378,7 +378,7 @@ def test_a_name_of_a_graph_is_for_files_that_have_several(tmp_path: Path) -> Non
     """`--graph` is refused for a buffer list, and `--as qnn` for anything but ONNX."""
     path = tmp_path / "net.csv"
     path.write_text("id,lower,upper,size\na,0,1,4\n")
-    assert "--graph is for a DLC" in sentence(run("plan", str(path), "--graph", "x"))
+    assert "--graph works only for a DLC" in sentence(run("plan", str(path), "--graph", "x"))
     assert "--as qnn is only for ONNX models" in sentence(run("plan", str(path), "--as", "qnn"))
 
 

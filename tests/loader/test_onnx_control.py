@@ -191,7 +191,9 @@ def test_a_stated_shape_bounds_what_follows(tmp_path: Path) -> None:
     model = read(path, shapes={"h": (1, 4)})
     assert model.tensors["y"].shape == (1, 4)
     assert model.notes == ()
-    assert model.holds_for == ("valid while 'h' of NonZero 'h' is at most the given shape 1x4",)
+    assert model.holds_for == (
+        "valid while the shape of 'h' of NonZero 'h' stays within the given 1x4",
+    )
 
 
 def test_a_stated_shape_must_not_contradict(tmp_path: Path) -> None:
@@ -283,7 +285,7 @@ def test_a_view_of_a_captured_tensor_in_a_loop_costs_nothing(tmp_path: Path) -> 
         (
             "g (float[4] x) => (int64[A,B] y) { y = NonZero(x) }",
             {"shapes": {"y": (1, 4)}},
-            "valid while 'y' of NonZero 'y' is at most the given shape 1x4",
+            "valid while the shape of 'y' of NonZero 'y' stays within the given 1x4",
         ),
     ],
 )

@@ -32,7 +32,7 @@ def test_an_operator_of_another_maker_is_named(tmp_path: Path, size: str, import
     assert not isinstance(caught.value, FreeDimensions)
     said = caught.value.sentence()
     assert "Quant 'a' of domain 'maker' is not an ONNX operator" in said
-    assert "export it as ONNX operators" in said
+    assert "export it as standard ONNX operators" in said
     assert "registered" not in said
 
 

@@ -112,7 +112,7 @@ def test_a_variable_of_two_sizes_is_refused(tmp_path: Path) -> None:
     """A variable that is read and assigned at different sizes is refused."""
     graph, start = streaming()
     tensors = (*graph.tensors[:2], T("before", (7,), INT8), graph.tensors[3])
-    with pytest.raises(LoadError, match="'ring' has 7 bytes in one place but 6 in another"):
+    with pytest.raises(LoadError, match="'ring' has 7 bytes for one operator but 6 for another"):
         load(tmp_path, G(tensors, graph.inputs, graph.outputs, graph.ops), start)
 
 
@@ -167,10 +167,10 @@ def test_sparse_constants_count_dense(tmp_path: Path, densify: bool) -> None:
     assert [op.inputs for op in model.ops] == [("in", "sparse")]
     assert model.tensors["sparse"].nbytes == 4 * 8 * 2
     said = (
-        "1 sparse constant counted as dense, 64 bytes, because QNN has no sparse constants; the "
+        "1 sparse constant counted as dense (64 bytes), because QNN has no sparse constants; the "
         "file stores 32 bytes, 24 of them indices"
     )
-    assert model.notes == (said + "; 1 DENSIFY op done at load time" * densify,)
+    assert model.notes == (said + "; 1 DENSIFY op computed at load time" * densify,)
     run, nodes, _ = tflite.read_with_graph(tmp_path / "model.tflite", shapes={})
     assert nodes is None
     assert ("operator 0 ('DENSIFY')" if densify else "operator 0 ('CONV_2D')") in run.notes[-1]
@@ -390,7 +390,7 @@ def test_a_stored_size_of_what_data_decide_is_said_first(tmp_path: Path) -> None
     tensors = (T("x", (4,)), T("y", (3, 1)))
     model = load(tmp_path, G(tensors, (0,), (1,), (O("WHERE", (0,), (1,)),)))
     assert model.holds_for == (
-        "valid while 'y' of operator 0 ('WHERE') is at most the stored shape 3x1",
+        "valid while the shape of 'y' of operator 0 ('WHERE') stays within the stored 3x1",
     )
 
 

@@ -165,7 +165,7 @@ def _planned_only(best: JudgedChange) -> Iterator[str]:
     if change.pool_options.bits is not None and not quantized:
         yield (
             "the bytes come from a plan with integer elements: quantization handles each band "
-            "separately and may need more; allow int8 or int16 to quantize first and get "
+            "separately and may need more bytes; allow int8 or int16 to quantize first and get "
             "exact bytes"
         )
     if change.parts is not None and change.pool_options.bits is None and has_floats(plan):

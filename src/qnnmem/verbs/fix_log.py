@@ -33,7 +33,9 @@ def goal_in(logs: Sequence[str], models: Sequence[str], recipe: str | None) -> L
     if len(models) > 1:
         raise UsageError("--log works on one model; name only one")
     if recipe is not None:
-        raise UsageError("--log searches for a change and --apply repeats one; use one of them")
+        raise UsageError(
+            "--log searches for a change and --apply repeats one; use only one of these options"
+        )
 
     incidents, stats = _diagnosed(logs)
     goal = next(filter(None, map(goal_of, incidents)), None)

@@ -105,7 +105,7 @@ def _check(binary: Path, options: NetRunOptions) -> None:
         if getattr(options, name) != usual:
             raise UsageError(f"--{name} is for LPAI, but --backend names the HTP library")
     if (options.input_list is None) == (options.random_inputs is None):
-        raise UsageError("give the inputs with either --input_list or --random-inputs N")
+        raise UsageError("pass the inputs with either --input_list or --random-inputs N")
 
 
 class _Batch:

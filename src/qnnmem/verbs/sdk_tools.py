@@ -158,7 +158,8 @@ def _hints(failure: QnnError) -> tuple[str, ...]:
     if rule == "R10" and code == 5010:
         return (
             'add "context_configs": {"is_persistent_binary": true} to the file of '
-            "--config_file, or write a correct pair with `qnnmem config --backend lpai -o direct`",
+            "--config_file, or write a correct pair of files with `qnnmem config --backend lpai "
+            "-o direct`",
         )
     if rule == "R19" and code == 5008:
         return ("choose the hardware, e.g. --hw_ver v7",)
@@ -467,7 +468,7 @@ def _prepare_trusted(models: list[Path], options: PrepareOptions) -> Prepared:
     try:
         return prepare_composed(graphs, options)
     except NotTranslated as exc:
-        raise UsageError(f"{exc}, so qnnmem cannot execute it", where=models[0]) from exc
+        raise UsageError(f"{exc}, so qnnmem cannot execute the model", where=models[0]) from exc
 
 
 def _make_lpai(

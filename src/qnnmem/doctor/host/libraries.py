@@ -136,7 +136,7 @@ def judge_paths(seen: Survey) -> Outcome:
     if not given:
         found = f"neither {DSP_VARIABLES[0]} nor {HOST_VARIABLE} is set"
         if seen.is_android:
-            return Outcome(f"{found} in this shell; an app sets its own", NOT_KNOWN)
+            return Outcome(f"{found} in this shell; an app sets these variables itself", NOT_KNOWN)
         return Outcome(f"{found}: the usual folders are searched", GOOD)
     found = ", ".join(f"{name}={shorten(text, 80)}" for name, text in given.items())
     for name, text in given.items():

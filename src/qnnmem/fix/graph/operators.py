@@ -322,5 +322,5 @@ def about_operators(model: ShapedModel) -> str:
     left = len(kinds) - _NAMED
     rest = f" and {counted(left, 'other')}" if left > 0 else ""
     defined = ", ".join(sorted(replaceable(model, kinds))[:_NAMED])
-    cure = f"; ONNX defines {defined} as functions of other ops" if defined else ""
+    cure = f"; ONNX defines {defined} in terms of other ops" if defined else ""
     return f"public LPAI documents do not mention {named}{rest}{cure}"

@@ -221,8 +221,8 @@ def _with_operators_advice(reason: Words, allowed: frozenset[str]) -> Words:
         return reason
     before = parts[: parts.index(Setting("partition"))]
     if "operators" in allowed:
-        return (*before, "ONNX does not define it as a function of other ops")
-    rest = " expands operators that ONNX defines as functions of other operators"
+        return (*before, "ONNX does not define it in terms of other operators")
+    rest = " expands operators that ONNX defines in terms of other operators"
     return (*before, Setting("allow", "operators"), rest)
 
 

@@ -184,7 +184,7 @@ def _notes(parts: HtpParts, words: str, deployment: Deployment) -> Iterator[str]
     if deployment.arrangement is Arrangement.SHARED:
         yield (
             f"the total counts one spill/fill buffer of {counted(max(sizes), 'byte')}: load the "
-            "parts as one group of contexts (REGISTER_MULTI_CONTEXTS) and run one at a time"
+            "parts as one group of contexts (REGISTER_MULTI_CONTEXTS) and run one part at a time"
         )
     elif saved and deployment.arrangement is Arrangement.RESIDENT:
         yield f"parts that share one spill/fill buffer need {saved:,} bytes less"

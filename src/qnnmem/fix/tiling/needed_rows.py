@@ -220,7 +220,7 @@ def _spread(facts: NodeFacts, need: Rows) -> BandStep | str:
     for axis, (first, last) in enumerate(window.pads):
         whole = (facts.shape(0)[2 + axis] - 1) * window.strides[axis] + window.span(axis)
         if whole - first - last != facts.result[2 + axis]:
-            return "ConvTranspose with a shape that its attributes do not determine"
+            return "ConvTranspose with an output shape that its attributes do not determine"
     stride, (above, _below), span = window.strides[cut], window.pads[cut], window.span(cut)
     first = -((span - 1 - above - need.first) // stride)  # rounds up
     there = Rows(first, (need.end - 1 + above) // stride + 1).within(facts.size(0))

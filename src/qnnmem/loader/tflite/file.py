@@ -141,9 +141,9 @@ def sparse_notes(file: TfliteFile, constants: Mapping[str, Tensor]) -> Iterator[
         dense = sum(tensor.nbytes for _, tensor in sparse)
         ops = (op.type for graph in file.graphs for op in graph.ops if not op.custom)
         folded = sum(kind == "DENSIFY" for kind in ops)
-        done = f"; {counted(folded, 'DENSIFY op')} done at load time" if folded else ""
+        done = f"; {counted(folded, 'DENSIFY op')} computed at load time" if folded else ""
         yield (
-            f"{counted(len(sparse), 'sparse constant')} counted as dense, {dense:,} bytes, "
+            f"{counted(len(sparse), 'sparse constant')} counted as dense ({dense:,} bytes), "
             f"because QNN has no sparse constants; the file stores {stored:,} bytes, "
             f"{indices:,} of them indices{done}"
         )

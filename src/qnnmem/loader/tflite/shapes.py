@@ -303,7 +303,7 @@ def pad(call: Call) -> list[Shape]:
     """Return the output shape of PAD, PADV2 or MIRROR_PAD."""
     shape, margins = call.shape(0), call.value(1)
     if len(margins) != 2 * len(shape) or min(margins, default=0) < 0:
-        raise Damaged(f"cannot pad {written(shape)} by {len(margins)} numbers")
+        raise Damaged(f"cannot pad {written(shape)} with {len(margins)} margins")
     return [tuple(size + sum(both) for size, both in zip(shape, _pairs(margins), strict=True))]
 
 

@@ -169,7 +169,7 @@ def read_suppressions(path: Path) -> tuple[Suppression, ...]:
         if not words:
             continue
         if len(words) > _WORDS:
-            raise LoadError(path, f"line {number} has more than a rule, a call and a place")
+            raise LoadError(path, f"line {number} has more than three words: rule, call and place")
         if any(len(word) > _LONGEST or word.count("*") > _MOST_STARS for word in words):
             limits = f"{_LONGEST} characters or {_MOST_STARS} stars"
             raise LoadError(path, f"line {number} has a pattern of more than {limits}")

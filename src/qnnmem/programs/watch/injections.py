@@ -48,7 +48,9 @@ def read_injection(text: str) -> Injection:
     above = None if found["above"] is None else parse_size(found["above"])
     if above is not None and function not in (REGISTER, *SIZES):
         with_sizes = ", ".join(in_table(NAMES[one]) for one in (REGISTER, *SIZES))
-        raise UsageError(f"{in_table(NAMES[function])} has no byte count", cure=f"{with_sizes} are")
+        raise UsageError(
+            f"{in_table(NAMES[function])} has no byte count", cure=f"{with_sizes} have one"
+        )
     nth = None if found["nth"] is None else int(found["nth"])
     if nth == 0:
         raise UsageError(f"the call number in {quote(text)} must be at least 1")

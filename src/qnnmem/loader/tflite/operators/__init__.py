@@ -97,7 +97,7 @@ def _translated(draft: TfliteDraft, position: int, raw: RawOp, op: Op, variables
     except NotTranslated as exc:
         raise NotTranslated(f"{where}: {exc}" if where not in str(exc) else str(exc)) from exc
     except _CONTRADICTIONS as exc:
-        raise NotTranslated(f"{where} has options or constants that are not valid for it") from exc
+        raise NotTranslated(f"{where} has invalid options or constants") from exc
     return replace(op, sources=step.sources)
 
 
