@@ -605,9 +605,9 @@ def test_a_session_refuses_other_values(tmp_path: Path) -> None:
             ({"x": numpy.zeros(200, "uint8"), "z": 1}, "'z' is missing or unknown"),
             (
                 {"x": numpy.zeros(200, "float32")},
-                r"type uint8 and shape \[200\] but was given as float32",
+                r"type uint8 and shape \[200\], but the array has type float32",
             ),
-            ({"x": numpy.zeros(199, "uint8")}, "given as uint8 \\[199\\]"),
+            ({"x": numpy.zeros(199, "uint8")}, "type uint8 and shape \\[199\\]"),
             (7, "mapping"),
         ):
             with pytest.raises(UsageError, match=words):

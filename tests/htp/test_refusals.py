@@ -235,7 +235,7 @@ def test_verbs_recommend_what_they_have(tmp_path: Path, verb: str) -> None:
     assert "--partition -o model.bin` leaves it on the CPU" in done.output
     assert done.output.count("leaves it on the CPU") == 1
     assert "decisive line: REASON : Operators of type `Acosh` are not supported" in done.output
-    assert "the doctor's reading: " in done.output
+    assert "the doctor's diagnosis: " in done.output
     if verb == "footprint":
         words: list[str | Path] = [
             "prepare",

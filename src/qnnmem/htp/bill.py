@@ -28,7 +28,7 @@ from qnnmem.units import format_size, round_up
 
 RAM_FORMULA = "vendor's formula: op data + weights + DDR tensors + spill/fill + IO + VTCM"
 _MANY = "; summed over the graphs, with shared weights and VTCM counted once"
-_PEAK = "peak of the compiling process"
+_PEAK = "peak memory of the compiling process"
 COMPILE_FORMULA = "weights + shared weights + IO + DDR tensors + spill/fill; error at most 0.03%"
 
 
@@ -395,7 +395,7 @@ def _vtcm_traps(context: HtpContext, soc: Soc | None, log: CompileLog) -> Iterat
         yield Trap(
             "vtcm-unset",
             f"the file states {unset} of VTCM, which can also mean that no size was set; the "
-            f"compiler then takes all {whole} of {soc.name}, and the bill counts {whole}",
+            f"compiler then takes all {whole} of {soc.name}, so {whole} are counted",
         )
 
 

@@ -343,7 +343,7 @@ def bill_of_loaded(path: Path, soc: Soc | None, time_limit_s: float = LOAD_TIME_
             version = log.library_version or context.build_id
             logs = [CompileLog(version, pd_estimates=(estimate,)) for estimate in log.pd_estimates]
             if len(logs) != len(files):
-                raise CannotTell(f"{path}: the library did not load all of its contexts")
+                raise CannotTell(f"{path}: the library did not load all contexts of the file")
             return carried_bill(read, soc, logs)
     return bill_of(
         context,

@@ -153,7 +153,7 @@ def compare(
     """Return predicted and actual admissions; results in the log count even if the library died."""
     known = [estimate for estimate in estimates if estimate.admitted is not None]
     if len(known) != len(residents):
-        reason = sentence or f"its log has estimates for {len(known)} of {len(residents)} contexts"
+        reason = sentence or f"the log has estimates for {len(known)} of {len(residents)} contexts"
         raise CannotTell(f"the library did not load all contexts: {reason}")
     predicted = one_domain([context.need for context in residents], budget)
     answers = []

@@ -103,7 +103,7 @@ def check_contexts(read: ReadCarrier) -> None:
         return
     named = [f"{quote(part.name)}: {part.why}" for part in read.unread[:_NAMED]]
     why = f" ({'; '.join(named)})" if named else ""
-    problem = f"contains no HTP context binary for which a bill is possible{why}"
+    problem = f"contains no HTP context binary whose memory can be computed{why}"
     raise LoadError(read.carrier.path, problem)
 
 
@@ -244,7 +244,7 @@ def _traps(facts: CarrierFacts, read: ReadCarrier, chosen: Sequence[int]) -> Ite
             read.contexts[n].payload.group for n in chosen if read.contexts[n].payload.group
         )
         yield Trap(
-            "groups", f"each device gets one group of binaries; this is the bill of {quote(group)}"
+            "groups", f"each device gets one group of binaries; the sizes are for {quote(group)}"
         )
 
 
@@ -259,8 +259,8 @@ def _domain_traps(needs: Sequence[Sourced | None]) -> Iterator[Trap]:
     look = "`qnnmem place` shows the arrangement"
     if placed.fits or placed.too_large:
         sentence = (
-            f"{words}, over the limit of one process domain; the bill compares only the largest "
-            f"context with this limit; {look}"
+            f"{words}, over the limit of one process domain; only the largest context is compared "
+            f"with this limit here; {look}"
         )
         yield Trap("several-domains", sentence)
         return

@@ -49,7 +49,7 @@ def compare_files(case: LlmCase, path: Path) -> tuple[LlmActual, ...]:
         expected = None if span is None else _expected(case, span, binary.context)
         findings = [*_findings(binary, span, expected, case), *claims.get(number, ())]
         if number in homeless:
-            findings.append("with the other contexts loaded, no process domain has room for it")
+            findings.append("no process domain has room for this file while the others are loaded")
         rows.append(
             LlmActual(
                 file=binary.name,
@@ -173,8 +173,8 @@ def _findings(
     if expected and abs(binary.context.file_bytes / expected - 1) > _NEAR:
         share = 100 * (binary.context.file_bytes / expected - 1)
         yield (
-            f"the file size differs by {share:+.0f} % from recipe {case.recipe.name}: it has "
-            "another recipe, or weights are stored twice"
+            f"the file size differs by {share:+.0f} % from the size computed for recipe "
+            f"{case.recipe.name}: the file has another recipe, or stores weights twice"
         )
     if span is not None and span.layers and len(graphs) > 1:
         each = [sum(cache.nbytes for cache in _caches(case.model, graph)) for graph in graphs]

@@ -77,7 +77,9 @@ def llm(
             recipe=recipe,
             bits=expect_mapping(bits, "bits must map parts to numbers of bits").items(),
             shards=expect_items(
-                layers, int, "shards must be the number of shards, or the number of layers in each"
+                layers,
+                int,
+                "shards must be a number of shards, or a list with the number of layers in each",
             ),
         )
     )
@@ -164,7 +166,7 @@ def plan_llm(case: LlmCase) -> LlmResult:
     each = f"{case.measured.origin}: largest of all graphs"
     largest = max(shard.weights.value for shard in shards)
     ram = [_HOST_BASE + times * largest for times in _HOST_RAM]
-    about_ram = f"{_HOST_RAM[0]} to {_HOST_RAM[1]} times the weights plus 0.2 GB"
+    about_ram = f"0.2 GB plus {_HOST_RAM[0]} to {_HOST_RAM[1]} times the weights"
     return LlmResult(
         model=model,
         recipe=recipe,
@@ -343,7 +345,9 @@ def _shard(case: LlmCase, part: LayerSpan) -> LlmShard:
         io=_computed(sum(io), "each input and output rounded up to 8,192 bytes"),
         spill_fill=_range(sum(least for least, _ in spills), sum(most for _, most in spills)),
         compile_need=_range(max(compile_low), max(compile_high), COMPILE_FORMULA),
-        process_domain=_range(shared + low, copies * shared + high, f"{PD_FORMULA}; of each graph"),
+        process_domain=_range(
+            shared + low, copies * shared + high, f"{PD_FORMULA}; for each graph"
+        ),
     )
 
 
@@ -462,6 +466,6 @@ def _computed(value: int, source: str) -> Sourced:
 
 
 def _range(
-    low: int, high: int, source: str = "a range, because it cannot be predicted exactly"
+    low: int, high: int, source: str = "a range, because the value cannot be predicted exactly"
 ) -> SizeRange:
     return SizeRange(_computed(low, source), _computed(high, source))

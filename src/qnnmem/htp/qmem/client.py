@@ -566,7 +566,7 @@ class HtpSession:
         """Return the outputs of one inference; the arrays are copies."""
         import numpy
 
-        values = expect_mapping(feeds, "inputs must be a mapping from their names to arrays")
+        values = expect_mapping(feeds, "inputs must be a mapping from input names to arrays")
         inputs = {tensor.name: tensor for tensor in self.graph.described.inputs}
         for name in values.keys() ^ inputs.keys():
             known = ", ".join(map(quote, list(inputs)[:_SHOWN]))
@@ -633,5 +633,7 @@ def _stored(tensor: TensorInfo, value: Any) -> bytes:
     kind = numpy_type(tensor)
     if array.dtype.name != kind or array.shape != tensor.dimensions:
         expected = f"input {quote(tensor.name)} has type {kind} and shape {list(tensor.dimensions)}"
-        raise UsageError(f"{expected} but was given as {array.dtype.name} {list(array.shape)}")
+        raise UsageError(
+            f"{expected}, but the array has type {array.dtype.name} and shape {list(array.shape)}"
+        )
     return array.tobytes()

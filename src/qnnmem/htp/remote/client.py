@@ -475,7 +475,9 @@ def _expect(connection: Connection, kind: type[R]) -> R:
 
 def _refusal(connection: Connection, message: WorkerRefusal) -> WorkerError:
     why = printable(message.sentence[:1000])
-    return WorkerError(f"the HTP worker {show_command(connection.command)} refused: {why}")
+    return WorkerError(
+        f"the HTP worker {show_command(connection.command)} refused the request: {why}"
+    )
 
 
 class _Answer:
