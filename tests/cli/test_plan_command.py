@@ -615,7 +615,9 @@ def test_fewer_bits_are_an_estimate_and_prove_nothing(tmp_path: Path) -> None:
     path = model(tmp_path, FLOATS)
     done = run(path, "--bits", "8", "--io", "outside")
     assert done.stdout.startswith("scratch 128 bytes, estimate before quantization\n")
-    assert "note: this plans the 3 ops of the float model; quantizing fuses some" in done.stdout
+    assert (
+        "note: the plan is for the 3 ops of the float model; quantizing fuses some" in done.stdout
+    )
     command = done.stdout.splitlines()[-1].removeprefix("next: get the exact bytes: qnnmem ")
     assert shlex.split(command)[:2] == ["prepare", str(path)]
     assert command.endswith("--io outside --quantize int8 -o 'a model.bin'")

@@ -252,7 +252,7 @@ def _failure(failure: CompileFailure, missing: str, reading: str) -> Iterator[st
     if failure.line:
         yield f"  decisive line: {shorten(failure.line, _SENTENCE)}"
     if reading:
-        yield f"  the doctor's reading: {shorten(reading, _SENTENCE)}"
+        yield f"  the doctor's diagnosis: {shorten(reading, _SENTENCE)}"
     if failure.outcome.kind == "crashed":
         for line in failure.outcome.tail[-_LAST_LINES:]:
             yield f"  log: {shorten(line, _SENTENCE)}"

@@ -126,9 +126,9 @@ def _about(planned: PlannedFile) -> Iterator[str]:
     if planned.given:
         yield f" * planned with {comment_text(' '.join(planned.given))}"
     yield " *"
-    yield " * Offsets are from the start of a pool, which must be aligned. They are valid if the"
-    yield " * ops run in the planned order. A step is the number of an op; step -1 is before"
-    yield " * the first."
+    yield " * Offsets count from the start of a pool, and this start must be aligned. Offsets are"
+    yield " * valid if the ops run in the planned order. A step is the number of an op; step -1"
+    yield " * is before the first."
     yield " */"
 
 
@@ -140,7 +140,7 @@ def plan_body(planned: PlannedFile, prefix: str) -> Iterator[str]:
     if align > MAX_BYTES:
         raise UsageError(
             "C cannot express this plan: no start address of scratch "
-            "satisfies all alignments of the list"
+            "satisfies the alignments of all buffers"
         )
     yield f"#define {prefix}_ALIGN_BYTES {_number(align)}"
     for pool in Pool:
@@ -297,9 +297,9 @@ def _client_about(plan: ClientPlan, tool: str, *, io_in_scratch: bool) -> Iterat
         yield comment_text(plan.shared.assumed)
         yield ""
     if io_in_scratch:
-        yield "Inputs and outputs stay in scratch, at the offsets that qnnmem planned. They are"
-        yield "valid only for the binary that this file was made from: the vendor's compiler"
-        yield "plans other offsets."
+        yield "Inputs and outputs stay in scratch, at the offsets that qnnmem planned. These"
+        yield "offsets are valid only for the binary that this file was made from: the vendor's"
+        yield "compiler plans other offsets."
     else:
         yield "Inputs and outputs are in buffers of the client."
 

@@ -206,7 +206,7 @@ def _answered(fit: SocFit, verbose: bool) -> Iterator[str]:
     if fit.line:
         yield f"decisive line: {shorten(fit.line, _WIDE)}"
     if fit.reading:
-        yield f"the doctor's reading: {shorten(fit.reading, _WIDE)}"
+        yield f"the doctor's diagnosis: {shorten(fit.reading, _WIDE)}"
 
 
 def _parts(fit: SocFit) -> Iterator[str]:

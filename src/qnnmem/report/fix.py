@@ -140,7 +140,7 @@ def verdict(result: FixResult) -> str:
     was = _was(best) + _deployed(best)
     as_it_is = best is result.tried[0] and not best.change.steps
     if as_it_is and not result.has_limits:
-        return f"{size} ({format_size(need.size)}), and nothing tried needs less"
+        return f"{size} ({format_size(need.size)}), and no change that was tried needs less"
     if need.fits is None:
         doubt = "cannot tell whether it fits: " if result.exit_code else ""
         return f"{doubt}{size} ({format_size(need.size)}), {was}; {_unchanged(best)}"

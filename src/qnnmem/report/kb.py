@@ -129,7 +129,7 @@ def _explained(explanation: Explanation, verbose: bool) -> Iterator[str]:
         yield f"{code}: no known code"
         yield from _unknown(explanation)
     if count > 1:
-        yield f"{code}: {count} meanings; which applies depends on the component that printed it"
+        yield f"{code}: {count} meanings; the right one depends on what printed the code"
     for meaning in explanation.meanings:
         yield from _meaning(meaning, verbose)
 

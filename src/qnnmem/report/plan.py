@@ -94,7 +94,7 @@ def budget_lines(planned: PlannedFile) -> Iterator[str]:
             yield (
                 f"not found to fit: {name} takes {_bytes(budget.need)}, "
                 f"{budget.need - budget.have:,} more than {budget.have:,}; branch and "
-                "loop bodies are planned separately, so fewer might be enough"
+                "loop bodies are planned separately, so fewer bytes might be enough"
             )
         else:
             missing = budget.at_least - budget.have
@@ -271,8 +271,8 @@ def _notes(planned: PlannedFile) -> Iterator[str]:
     if planned.plan.is_estimate:
         ops = counted(len(planned.plan.model.ops), "op")
         yield (
-            f"note: this plans the {ops} of the float model; quantizing fuses some ops and adds "
-            "others, so the bytes can change"
+            f"note: the plan is for the {ops} of the float model; quantizing fuses some ops and "
+            "adds others, so the bytes can change"
         )
     for note in planned.notes:
         yield f"note: {_shortened(note)}"

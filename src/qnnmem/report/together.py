@@ -80,7 +80,8 @@ def render_together_c(result: TogetherResult, planned: Sequence[PlannedFile]) ->
         " *",
         f" * {comment_text(result.assumed)}",
         " *",
-        " * A model's offsets are from its own start in a pool, TOGETHER_..._AT.",
+        " * A model's offsets count from the start of that model in the pool; TOGETHER_..._AT is",
+        " * that start.",
         " */",
     ]
     return header(about, "TOGETHER", body)

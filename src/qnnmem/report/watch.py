@@ -152,12 +152,12 @@ def lost_call(session: LostSession) -> str:
 
 def lost_cost(session: LostSession) -> str:
     """Describe the cost of continuing without QNN: lost executions and wasted time."""
-    after = f"in the {session.after_ns / 1e9:,.1f} s that the program continued"
+    after = f"in the {session.after_ns / 1e9:,.1f} s until the program ended"
     if session.executions:
         before = counted(session.executions, "execution")
-        return f"executions by QNN: {before} before, none {after}"
-    wasted = f"{session.spent_ns / 1e6:,.1f} ms in QNN calls before that"
-    return f"executions by QNN: none {after}; {wasted}"
+        return f"QNN did {before} before the failure, none {after}"
+    wasted = f"{session.spent_ns / 1e6:,.1f} ms were spent in QNN calls to no effect"
+    return f"QNN executed nothing {after}; {wasted}"
 
 
 def _mixed_io(graph: MixedIo) -> Iterator[str]:
@@ -264,8 +264,8 @@ def _fail_each_lines(report: FailEachResult) -> Iterator[str]:
     yield f"code       {report.code} {code_name(report.code)}"
     yield f"normally   exit code {report.exit_code}, {counted(report.calls, 'call')}"
     if report.calls > len(report.runs):
-        tried = counted(len(report.runs), "call")
-        yield f"note: only the first {tried} of {report.calls:,} were made to fail, one in each run"
+        of = f"{len(report.runs):,} of {report.calls:,} calls"
+        yield f"note: only the first {of} were made to fail, one in each run"
     for run in report.runs:
         yield run_headline(run)
         for handle in run.leaked[:5]:

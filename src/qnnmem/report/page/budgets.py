@@ -91,7 +91,7 @@ def _matrix(result: CheckResult, anchored: Sequence[tuple[str, ModelCheck]]) -> 
     keys = (
         tag("span", words, class_=f"margin {kind}")
         for kind, words in (
-            ("over", "over a limit, or worse"),
+            ("over", "over a limit, or worse than the baseline"),
             ("tight", f"over {_TIGHT:.0%} used"),
             ("roomy", "fits"),
             ("unknown", "not known"),

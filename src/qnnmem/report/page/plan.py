@@ -111,7 +111,7 @@ def _budget_words(plan: PlanResult, budget: PlanBudget) -> str:
         )
     words = f"{pool} need{verb} {need}, {over} over the limit of {have}{plan.scope.basis}"
     if plan.scope is ProofScope.UPPER_BOUND and budget.pool == "scratch":
-        words += "; branch and loop bodies are planned separately, so fewer might be enough"
+        words += "; branch and loop bodies are planned separately, so fewer bytes might be enough"
     if budget.at_least_bytes < budget.need_bytes:
         words += f"; any plan needs at least {budget.at_least_bytes:,} bytes"
     return words
