@@ -73,7 +73,8 @@ def _check_twice(files: Sequence[Path]) -> None:
     """Raise UsageError if two outputs name the same file: the second would replace the first."""
     for number, path in enumerate(files):
         if path in files[:number]:
-            raise UsageError(f"{quote(str(path))} is named for two results; choose another file")
+            name = quote(str(path))
+            raise UsageError(f"two results would be written to {name}; choose another file for one")
 
 
 def _form_of(name: str) -> str:

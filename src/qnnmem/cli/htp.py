@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from qnnmem.report.fit import FitRow
     from qnnmem.results.footprint import Bill
 
-_KEPT = "taken from the cache; to compile again, give an empty folder to --cache"
+_KEPT = "taken from the cache; to compile again, pass an empty folder with --cache"
 _FAILURES = ("graph-limit", "op-over-vtcm", "pd-full", "host-memory", "bad-binary")
 
 
@@ -159,8 +159,8 @@ def qmem(file: str, options: QmemOptions, output: Output) -> int:
     library.
 
     Exit codes: 0 shown, 1 the model cannot be compiled or the results of --run differ, 2 it cannot
-    be read, 3 a library, a SoC or a size in the file is missing, 4 not finished within the time
-    limit.
+    be read, 3 no library is available, the SoC has no HTP, or the file lacks its SoC or a size, 4
+    not finished within the time limit.
     """
     from qnnmem.verbs.footprint import compare_io, qmem_exit_code
 
@@ -271,7 +271,7 @@ def place(files: tuple[str, ...], options: PlaceOptions, output: Output) -> int:
     if any(is_kind(Path(file), ("lpai",)) for file in named.files):
         if not all(is_kind(Path(file), ("lpai",)) for file in named.files):
             raise UsageError(
-                "LPAI binaries and HTP contexts cannot be placed together; name files for only "
+                "LPAI binaries and HTP contexts cannot be placed together; pass files for only "
                 "one backend"
             )
         arranged = arrange_binaries([Path(file) for file in named.files], options)

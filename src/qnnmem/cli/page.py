@@ -111,8 +111,7 @@ def _check_token(token: str | None, is_local: bool) -> None:
             )
     elif len(token) < MIN_TOKEN or not token.isascii() or not token.isprintable():
         raise UsageError(
-            f"the token is too short or not plain; use at least {MIN_TOKEN} "
-            "printable ASCII characters"
+            f"the token is not valid; use at least {MIN_TOKEN} printable ASCII characters"
         )
 
 

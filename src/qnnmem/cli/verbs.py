@@ -41,7 +41,7 @@ SECTIONS = {
         "htp-worker": "Let another machine use this one's HTP library.",
     },
     "Failures": {
-        "doctor": "Find cause and missing bytes of a logged failure.",
+        "doctor": "Find a logged failure's cause and memory shortage.",
         "watch": "Watch any QNN program; make its calls fail.",
         "explain": "Explain what an error code means in practice.",
         "kb": "Show what the doctor knows; add your own entries.",

@@ -55,7 +55,8 @@ class DoctorOptions(ShapeOptions, frozen=True, kw_only=True):
         str | None,
         Opt(
             "--model",
-            "Model that failed: compiled for --soc if HTP failed, planned if LPAI failed.",
+            "Model that failed. The doctor compiles it for --soc if HTP failed, and plans it if "
+            "LPAI failed.",
             metavar="FILE",
             is_file=True,
             leads=True,

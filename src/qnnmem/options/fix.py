@@ -102,7 +102,7 @@ class FixOptions(BackendOptions, frozen=True, kw_only=True):
     cluster: Annotated[
         str | None,
         shared.CLUSTER.but(
-            "Use a Dask cluster whose workers see the same files.", is_advanced=True
+            "Use a Dask cluster whose workers can read this machine's files.", is_advanced=True
         ),
     ] = None
     cache: Annotated[

@@ -71,7 +71,7 @@ class FitOptions(HtpModelOptions, frozen=True, kw_only=True):
         int,
         Opt(
             "--try",
-            "For a model that does not fit: number of similar settings to compile.",
+            "For a model that does not fit: number of other settings to compile.",
             metavar="N",
             ge=0,
             le=20,
@@ -243,7 +243,7 @@ class PlaceOptions(Options, frozen=True, kw_only=True):
         bool,
         Opt(
             "--verify",
-            "Load all contexts with the real library, which gives exact sizes, and compare.",
+            "Load all contexts with the real library, and compare its sizes with the prediction.",
             is_local=True,
         ),
     ] = False
@@ -289,8 +289,8 @@ class LlmOptions(Options, frozen=True, kw_only=True):
         tuple[tuple[str, int], ...],
         Opt(
             "--bits",
-            "Bits of layers, embedding, head, kv or a matrix (q, k, v, o, gate, up, down), e.g. "
-            "head=4; block=N: N weights per scale.",
+            "Bit width of layers, embedding, head, kv or a matrix (q, k, v, o, gate, up, down), "
+            "e.g. head=4. block=N: N weights share one scale.",
             metavar="PART=N",
             parse=parsers.part_bits,
             parses_many=True,
@@ -302,7 +302,8 @@ class LlmOptions(Options, frozen=True, kw_only=True):
         tuple[int, ...],
         Opt(
             "--shards",
-            "Number of shards (4), or of layers in each (9,9,9,5), without an embedding shard.",
+            "Number of shards (4), or number of layers in each (9,9,9,5), without an embedding "
+            "shard.",
             metavar="N,N",
             parse=parsers.counts,
             parses_many=True,
@@ -324,7 +325,7 @@ class LlmOptions(Options, frozen=True, kw_only=True):
         str | None,
         Opt(
             "--beside",
-            "Compare with exported files: a .pte, a Genie or GenAI folder, a context binary.",
+            "Compare with exported files: a .pte, a Genie or GenAI folder, or a context binary.",
             metavar="PATH",
             is_file=True,
         ),

@@ -109,7 +109,7 @@ class PreparationOptions(BackendOptions, frozen=True, kw_only=True):
         str | None,
         Opt(
             "--config",
-            "LPAI config file, or a config file of the SDK tools that names one.",
+            "LPAI config file, or an SDK tool's config file that names the LPAI file.",
             metavar="FILE",
             backend="lpai",
             is_file=True,

@@ -120,7 +120,7 @@ class WatchProgramOptions(Options, frozen=True, kw_only=True):
         int,
         Opt(
             "--most-runs",
-            "Let --fail-each fail at most N calls.",
+            "With --fail-each: make at most N calls fail.",
             metavar="N",
             ge=1,
             le=10_000,

@@ -76,7 +76,7 @@ class NetRunOptions(Options, frozen=True, kw_only=True):
         int | None,
         Opt(
             "--random-inputs",
-            "Extra: generate inputs for N inferences, and their input list.",
+            "Extra: generate inputs for N inferences, and an input list that names them.",
             ge=1,
             le=10000,
         ),
