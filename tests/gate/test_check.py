@@ -324,7 +324,7 @@ def test_two_results_for_one_file_are_refused_before_the_work(project: Path) -> 
     for words in (("--also", "a.xml", "--also", "a.xml"), ("-o", "a.xml", "--also", "a.xml")):
         done = check(*words)
         assert command_line.exit_code(done) == 2
-        assert "'a.xml' is named for two results" in command_line.sentence(done)
+        assert "two results would be written to 'a.xml'" in command_line.sentence(done)
     assert not (project / "a.xml").exists()
 
 

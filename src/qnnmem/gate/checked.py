@@ -104,7 +104,7 @@ class CheckedModel(ModelCheck, frozen=True, kw_only=True):
         if not check.over_bytes:
             crowd = check.allocations
             if crowd is None:
-                return f"the library refuses {check.pool}"
+                return f"the library refuses the model because of {check.pool}"
             return f"{check.pool}: {too_many(crowd.needed, crowd.possible)}"
         limit = "budget" if check.budget else "limit"
         extra = "" if check.at_least_bytes in (None, check.need_bytes) else " at least"

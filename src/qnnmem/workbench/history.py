@@ -316,7 +316,7 @@ def _check_row(row: Sequence[Any]) -> None:
     _typed((key,), (str,))
     _entry((number, *listed))
     if _unpacked(packed, digest) is None:
-        raise ValueError("its values are missing")
+        raise ValueError("the values of a result are missing")
 
 
 def _unpacked(packed: object, digest: object) -> dict[str, Any] | None:

@@ -50,7 +50,9 @@ def private_folder(folder: Path) -> None:
     refused.
     """
     if folder.is_file():
-        raise UsageError(f"{shown(folder)} is a file, but the workbench needs a folder; choose one")
+        raise UsageError(
+            f"{shown(folder)} is a file, but the workbench needs a folder; choose a folder"
+        )
     try:
         make_closed(folder)
         _check_owner(folder.lstat())
