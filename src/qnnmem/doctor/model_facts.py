@@ -251,7 +251,7 @@ def of_bill(bill: Bill) -> ModelFacts:
         ("process domain at most", domain.high if domain else None),
         ("process domain budget", budget),
         ("largest VTCM of the SoC", vtcm),
-        ("peak of the compiling process", bill.host_ram),
+        ("peak memory of the compiling process", bill.host_ram),
     ]
     comparisons = []
     if bill.compile_estimate is not None and bill.compile_limit is not None:

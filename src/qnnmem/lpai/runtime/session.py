@@ -138,7 +138,7 @@ class Session:
         Later executions do not change the returned arrays.
         """
         if not isinstance(feeds, Mapping):
-            raise UsageError("inputs must be a mapping from their names to arrays")
+            raise UsageError("inputs must be a mapping from input names to arrays")
         unknown = [name for name in feeds if name not in self.compiled.inputs]
         if unknown:
             known = ", ".join(quote(name) for name in self.compiled.inputs[:8])
