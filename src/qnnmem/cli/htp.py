@@ -113,9 +113,9 @@ def footprint(file: str, options: FootprintOptions, output: Output) -> int:
     zip gets one bill for all its parts. Each distinct context counts once. Parts without a bill are
     named.
 
-    Exit codes: 0 shown, 1 the model cannot be compiled, 2 it cannot be read, 3 a library, a SoC
-    or a size in the file is missing, or the binary lacks a model output, 4 not finished within the
-    time limit.
+    Exit codes: 0 shown, 1 the model cannot be compiled, 2 it cannot be read, 3 no library is
+    available, the SoC has no HTP, or the file lacks its SoC, a size or a model output, 4 not
+    finished within the time limit.
     """
     from qnnmem.verbs.footprint import bill_exit_code, bill_file
 

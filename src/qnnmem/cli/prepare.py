@@ -33,8 +33,8 @@ def prepare(files: tuple[str, ...], options: PreparationOptions, output: Output)
     (.so) is native code that composes graphs; it needs --trust.
 
     Exit codes: 0 the binary was written, 1 the library refuses the model (htp), 2 bad usage, an
-    unreadable model, or a float model that LPAI cannot run, 3 a library or a SoC is missing, or the
-    binary lacks a model output (htp), 4 not finished within the time limit (htp).
+    unreadable model, or a float model that LPAI cannot run, 3 no library is available, the SoC has
+    no HTP, or the binary lacks a model output (htp), 4 not finished within the time limit (htp).
     """
     refuse_foreign(options, options.backend)
     run = show_htp if options.is_htp else _show_lpai
