@@ -87,7 +87,7 @@ def test_another_failure_exits_with_3(answer: Any, tmp_path: Path) -> None:
     answer(1002, Cause.HOST_MEMORY)
     done = run("op-over-vtcm", "--soc", "SM8650", "-o", tmp_path)
     assert done.return_value == 3
-    assert "but not with op-over-vtcm" in done.stdout
+    assert "but this is not op-over-vtcm" in done.stdout
     record = json.loads((tmp_path / "op-over-vtcm-SM8650.json").read_text("utf-8"))
     assert record["as_expected"] is False
 

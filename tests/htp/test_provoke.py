@@ -107,7 +107,7 @@ def test_another_failure_is_not_taken_for_the_one_announced() -> None:
     """A refusal with the right code but another cause is not the announced failure."""
     found = told(FailureKind.GRAPH_LIMIT, lambda *_all: refused(OVER_VTCM))
     assert (found.record.failed, found.record.as_expected, found.record.code) == (True, False, 1002)
-    assert "but not with graph-limit" in report.verdict(found.record)
+    assert "but this is not graph-limit" in report.verdict(found.record)
 
 
 def test_the_softmax_is_longer_than_the_vtcm_of_the_soc() -> None:

@@ -182,7 +182,7 @@ KINDS: dict[str, tuple[Callable[[Path], None], str, str, str]] = {
             *([X], [info("y", F, [4, 6])]),
             s=numpy.array([6]),
         ),
-        *("crop", "CenterCropPad", f"{NO_TYPE}; ONNX Runtime computes it by Pad, Shape, Slice"),
+        *("crop", "CenterCropPad", f"{NO_TYPE}; ONNX Runtime computes it with Pad, Shape, Slice"),
     ),
     "a bound of a parameter": (
         lambda p: save(

@@ -76,8 +76,8 @@ def context_binary_generator(options: GeneratorOptions, **foreign: str | None) -
     are refused. A binary of the same name is replaced, as by the SDK's tool.
 
     Exit codes: 0 the binary was written, 1 the library refuses the model, 2 bad usage, an
-    unreadable model or config file, or a float model for LPAI, 3 a library or a SoC is missing, 4
-    not finished within the time limit.
+    unreadable model or config file, or a float model for LPAI, 3 no library is available, or the
+    SoC has no HTP, 4 not finished within the time limit.
     """
     from qnnmem.verbs.sdk_tools import build_version, generate_binary
 

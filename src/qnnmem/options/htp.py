@@ -334,7 +334,8 @@ class LlmOptions(Options, frozen=True, kw_only=True):
         bool,
         Opt(
             "--compile",
-            "Compute sizes from one and two layers compiled with the real library, not by rule.",
+            "Compute sizes by compiling one layer and two layers with the real library, not by "
+            "rule.",
             is_local=True,
         ),
     ] = False

@@ -47,7 +47,7 @@ class PreparationOptions(BackendOptions, frozen=True, kw_only=True):
         tuple[str, ...],
         Opt(
             "--graph-name",
-            "Name of a graph; give one for each FILE, in the same order.",
+            "Name of a graph; give one for each FILE, in the order of FILES.",
             metavar="NAME",
             default="the file's name",
             backend="lpai",

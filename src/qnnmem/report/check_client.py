@@ -104,7 +104,7 @@ def numbers(rule: str, need: int | None, given: int | None) -> tuple[str, str]:
     """Return the expected and the given number in words."""
     expected, passed = thousands(need, "nothing"), thousands(given, "nothing")
     if rule == _ALIGNMENT:  # the finding holds the remainder
-        return f"a multiple of {expected}", f"{passed} past such a multiple"
+        return f"a multiple of {expected}", f"{passed} past a multiple of {expected}"
     return expected, passed
 
 

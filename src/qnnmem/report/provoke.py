@@ -25,7 +25,7 @@ def verdict(record: ProvokedResult) -> str:
         code = f" with {record.code} ({code_name(record.code)})"
     if record.as_expected:
         return f"{kind} on {soc}: the library failed to {record.stage}{code}"
-    return f"the library failed to {record.stage}{code}, but not with {kind}: {why}"
+    return f"the library failed to {record.stage}{code}, but this is not {kind}: {why}"
 
 
 @as_text

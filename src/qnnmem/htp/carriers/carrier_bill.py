@@ -289,7 +289,7 @@ def unread_words(facts: CarrierFacts) -> str:
     more = len(facts.unread) - len(named)
     named += [f"and {more:,} more"] if more else []
     count = counted(len(facts.unread), "part")
-    return f"memory unknown for {count} of the file: " + "; ".join(named)
+    return f"the memory of {count} of the file is unknown: " + "; ".join(named)
 
 
 def facts_of(

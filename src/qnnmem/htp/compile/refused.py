@@ -307,7 +307,7 @@ def with_origins(
     if not parts:
         return tuple(listed)
     shown = ", ".join(sorted({node.operator for node in parts}))
-    reason = f"QNN has no operator of this type; ONNX Runtime computes it by {shown}, which"
+    reason = f"QNN has no operator of this type; ONNX Runtime computes it with {shown}, which"
     why = f"{reason} QNN rejects"
     rest = [node for node in listed if node not in parts]
     return (*(replace(origin, reason=why) for origin in origins), *rest)

@@ -181,7 +181,7 @@ def plan_llm(case: LlmCase) -> LlmResult:
         file_bytes=_computed(sum(shard.file_bytes.value for shard in shards), "sum of the shards"),
         recipe_range=_recipe_range(case),
         kv_bytes_per_token=_computed(token, "2 x layers x KV heads x head dimension x bytes"),
-        kv_bytes=_computed(token * case.context, "per token, times the context"),
+        kv_bytes=_computed(token * case.context, "per token, times the context length"),
         longest_context=longest_context(case, best),
         spill_fill=_range(sum(s.low.value for s in spills), sum(s.high.value for s in spills)),
         spill_fill_shared=_range(*_largest_spill(case, best.spans), each),
