@@ -4,8 +4,8 @@
     from a repository      pip install 'qnnmem[htp] @ git+https://...'
     from an index          pip install 'qnnmem[htp]'
 
-An installation made with `uv tool install`, `pipx install` or `uv pip install` gets the same
-command instead of pip.
+If `uv tool install`, `pipx install` or `uv pip install` made the installation, that command is used
+instead of pip.
 """
 
 from __future__ import annotations

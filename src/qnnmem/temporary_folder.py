@@ -99,7 +99,7 @@ def lock_folder(folder: Path) -> int | None:
 
 @cache  # only once for each run
 def _remove_abandoned(place: Path, prefix: str) -> None:
-    """Remove the temporary folders that killed processes left."""
+    """Remove the temporary folders that killed processes left behind."""
     import shutil
 
     with suppress(OSError):

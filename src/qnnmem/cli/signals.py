@@ -35,7 +35,7 @@ class Terminated(BaseException):
 
 
 class _Watch:
-    """State of signal handling: which signal was received, and when."""
+    """The state of signal handling: which signal was received, and when."""
 
     def __init__(self) -> None:
         self.number = 0

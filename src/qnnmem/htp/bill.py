@@ -292,7 +292,7 @@ def _percent(size: int, name: str) -> int:
 
 
 def logged_pd(name: str, vtcm: Sourced | None, log: CompileLog) -> SizeRange | None:
-    """Return a graph's exact need in the process domain, summed from the parts in the load log."""
+    """Return a graph's exact need in the process domain, from the load log; None if not logged."""
     loaded = next((graph for graph in loaded_graphs(log) if graph.name == name), None)
     if loaded is None:
         return None

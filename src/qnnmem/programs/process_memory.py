@@ -449,7 +449,7 @@ def _function(name: str) -> Any:
 
 
 class QuickCopies:
-    """Fast copies from and to one process; each copy returns the number of copied bytes."""
+    """Fast copies from and to one process; each copy returns how many bytes it copied, maybe 0."""
 
     def __init__(self, pid: int) -> None:
         self._pid = pid

@@ -207,7 +207,7 @@ def sentences(incident: Incident) -> list[str]:
 
 
 def similar(incident: Incident) -> list[str]:
-    """Return the knowledge base entries most similar to an unknown line, with the shared words."""
+    """Return the knowledge base entries similar to an unknown line, with the shared words."""
     return [
         f"{entry.title} (entry {entry.entry}; shared words: {', '.join(entry.shared[:6])})"
         for entry in incident.similar or ()

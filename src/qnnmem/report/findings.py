@@ -51,7 +51,7 @@ class CiPlace:
 
 @dataclass(frozen=True, slots=True)
 class CallStack:
-    """Call stack of a finding, innermost call first, each call with its module."""
+    """The call stack of a finding, innermost call first, each call with its module."""
 
     message: str
     frames: tuple[tuple[CiPlace, str], ...]

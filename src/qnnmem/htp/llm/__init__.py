@@ -3,7 +3,7 @@
 config          the decoder's sizes and the bits of each part: config.json, GGUF, tables
 rule            bytes of weights, inputs, outputs and files, by arithmetic
 rule_check      measured sizes of one and two layers from the real library
-plan            shards against the limits of a SoC, and the longest context
+plan            a check of shards against the limits of a SoC, and the longest context
 decoder_layers  a decoder of a few layers as an ONNX model
-compare         files of a deployed model against the expected shards
+compare         a comparison of the files of a deployed model with the expected shards
 """

@@ -60,7 +60,7 @@ def llm(
     bits: Mapping[str, int] | None = None,
     shards: int | Sequence[int] = (),
 ) -> LlmResult:
-    """Return whether a language model fits a SoC, and its shards.
+    """Return whether a language model fits a SoC, and the shards of the model.
 
     `model` is a config.json, a GGUF file or a known name; `shards` is a number, or the layers of
     each shard; `bits` changes parts of the recipe, e.g. `{"head": 4, "kv": 16}`.

@@ -5,7 +5,7 @@ An input list has one line for each inference:
     entries are separated by single spaces; an entry is `path` or `tensor:=path`
     empty lines are ignored
     headers are ignored: an optional first line with `#`, and an optional next line with `%`
-    names count only if every entry of the first line has one; they set the order for all lines
+    names count only if every entry of the first line has a name; these names order all lines
 
 Generated inputs come from random numbers, or from `.npy` and `.npz` files. They are written next to
 the results, as `input_list.txt` and `Input_<i>/<tensor>.raw`; with several graphs, in a folder for
@@ -306,7 +306,7 @@ class OutputTree:
         _make(folder)
 
     def graph_folder(self, stem: str | None) -> Path:
-        """Return the folder for a graph's results; by default, the folder of the whole run."""
+        """Return the folder for a graph's results; without `stem`, that of the whole run."""
         if stem is None:
             return self.folder
         _make(self.folder / stem)

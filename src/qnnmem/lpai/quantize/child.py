@@ -11,7 +11,7 @@ out of memory affects only this limited process. It receives one request and sen
   insert quantize and dequantize nodes
   use the same scale for both ends of a state, make inputs and outputs integer
   run both models on some samples and compare
-  if they differ greatly, try wider types and send their errors in a second reply
+  if the outputs differ greatly, try wider types and send their errors in a second reply
 """
 
 from __future__ import annotations

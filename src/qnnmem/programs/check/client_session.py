@@ -1,4 +1,4 @@
-"""State of a run with one client: its processes, handles, findings, and current call."""
+"""The state of a run with one client: processes, handles, findings, and the current call."""
 
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ DEFAULT_LIMITS = ExecutionLimits()
 
 
 class ExecutionClock:
-    """Start times of the running executions."""
+    """The start times of the running executions."""
 
     def __init__(self) -> None:
         self._since: dict[Hashable, float] = {}
@@ -141,7 +141,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True)
 class ProgramCaller:
-    """Call of the program; its source line is looked up only on demand."""
+    """A call of the program; its source line is looked up only on demand."""
 
     trace: Trace
     symbols: Symbols
@@ -234,7 +234,7 @@ def _is_debugged(pid: int) -> bool:
 
 
 class ClientSession:
-    """State of one run."""
+    """The state of one run."""
 
     def __init__(
         self,
@@ -359,7 +359,7 @@ def current_call() -> ClientCall | None:
 
 @dataclass(slots=True)
 class ClientCall:
-    """Call of the client that waits for its answer."""
+    """A call of the client, which waits for its answer."""
 
     session: ClientSession
     process: ClientProcess
@@ -446,7 +446,7 @@ class ClientCall:
 
     @property
     def trace(self) -> Trace:
-        """Call stack of the client, requested only once."""
+        """The call stack of the client, requested only once."""
         if self._trace is None:
             self.connection.send(Action.SEND_STACK)
             while (message := self.connection.receive()).kind != Kind.STACK:

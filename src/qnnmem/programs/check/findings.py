@@ -140,7 +140,7 @@ class FindingList:
 
 @dataclass(frozen=True, slots=True)
 class Suppression:
-    """Line of a suppression file: patterns for rule, call and place."""
+    """A line of a suppression file: patterns for rule, call and place."""
 
     rule: str
     call: str = "*"

@@ -56,7 +56,7 @@ class TraceHead(msgspec.Struct, frozen=True):
 
 
 class StackSeen(msgspec.Struct, frozen=True, tag_field="event", tag="place"):
-    """Call stack; calls refer to it by its number."""
+    """A call stack; calls refer to it by its number."""
 
     id: Amount
     stack: Annotated[Stack, Meta(max_length=MOST_FRAMES)]
@@ -86,7 +86,7 @@ class TensorUse(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class CallSeen(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="event", tag="call"):
-    """Call with its times, its code and its handles."""
+    """A call with its times, its code and its handles."""
 
     process: Small
     thread: Small
@@ -106,7 +106,7 @@ class CallSeen(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="event
 
 
 class LogSeen(msgspec.Struct, frozen=True, tag_field="event", tag="log"):
-    """Line of QNN's log."""
+    """A line of QNN's log."""
 
     process: Small
     thread: Small

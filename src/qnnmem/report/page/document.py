@@ -24,7 +24,7 @@ class PageSection:
 
 
 def render_page(sections: Sequence[PageSection], title: str, *, heading: str = "") -> str:
-    """Return the whole HTML file; its heading is `heading`, by default the title."""
+    """Return the HTML file; the default heading is the title of the only section, else `title`."""
     style, script = page_style(), page_script()
     rules = (
         "default-src 'none'; img-src data:; base-uri 'none'; form-action 'none'; "
