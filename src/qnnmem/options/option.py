@@ -116,7 +116,7 @@ class OptionField(NamedTuple):
         return tuple(value) if self.opt.parses_many else (value,)
 
     def words(self, value: Any) -> list[str]:
-        """Return the option as words for a command line, one `--flag=value` for each value."""
+        """Return the option as words, one `--flag=value` for each value; empty for the default."""
         if value == self.default:
             return []
         if self.kind == "flag":

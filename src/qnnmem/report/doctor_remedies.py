@@ -94,7 +94,7 @@ class Guide:
     def remedies(self, incident: Incident) -> list[Advice]:
         """Return the entry's remedies; those for a number in the log lines come first.
 
-        Remedies for numbers that the log lines do not print are left out.
+        Remedies for a number that the log lines contradict are left out.
         """
         matching, others = [], []
         for text in incident.remedies:
