@@ -28,8 +28,8 @@ _ABANDONED_S = 10.0  # seconds: a new folder exists for a moment before its lock
 def temporary_folder(inside: Path | None = None) -> tempfile.TemporaryDirectory[str]:
     """Return an empty temporary folder for a `with` block.
 
-    With `inside`, it is a hidden subfolder of `inside`, so that its files can be renamed into
-    `inside`.
+    If `inside` is given, the new folder is a hidden subfolder of `inside`, so that its files can be
+    renamed into `inside`.
     """
     prefix = _PREFIX if inside is None else _HIDDEN_PREFIX
     try:

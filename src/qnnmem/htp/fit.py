@@ -392,7 +392,7 @@ def fit_stored(
 ) -> tuple[Fit, ...] | None:
     """Return the verdicts for a context binary; None for a model that must be compiled first.
 
-    With `load` the real library loads the binary and estimates its need. If there are no
+    If `load` is true, the real library loads the binary and estimates its need. If there are no
     targets, the verdict is for the binary's own SoC.
     """
     try:

@@ -446,8 +446,8 @@ class Worker:
         `places` is the memory that tensors share with the caller. `memory_limit` is the limit of
         the address space in bytes, by default three quarters of the machine's memory. A log line
         that contains `stop_at` stops the request, which then counts as refused. `log_file` receives
-        the whole log. With `time_limit_per_call`, the time limit applies to each call, if the
-        library is on this machine.
+        the whole log. If `time_limit_per_call` is true and the library is on this
+        machine, the time limit applies to each call.
         """
         with self._lock:
             watch = Watch(Deadline.after(time_limit_s), progress, per_call=time_limit_per_call)

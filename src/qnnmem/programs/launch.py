@@ -139,7 +139,7 @@ def started(
     """Start a program with a preloaded object; its whole process tree is killed at the end.
 
     `to_stderr` keeps standard output free for the result. `output` receives everything that the
-    program prints; with `output`, standard input is empty.
+    program prints; if it is given, standard input is empty.
     """
     objects = (sanitizer_of(Path(program)), str(preload), os.environ.get("LD_PRELOAD", ""))
     own = {"LD_PRELOAD": ":".join(filter(None, objects))}

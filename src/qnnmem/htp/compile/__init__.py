@@ -197,8 +197,8 @@ def compile_model(
 
     The binary overwrites the file `output`; without `output`, the binary's bytes are returned.
     `deadline` overrides the time limit of the options, for callers that do other work within the
-    same limit. With `try_cures`, a refusal suggests a partition only if that partition compiled and
-    ran.
+    same limit. If `try_cures` is true, a refusal suggests a partition only if that partition
+    compiled and ran.
     """
     options = options or CompileOptions()
     ends = deadline or Deadline.after(options.time_limit_s)

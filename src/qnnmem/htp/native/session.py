@@ -238,7 +238,7 @@ _FINALIZE = (19, (c_void_p, c_void_p, c_void_p))
 def listen(folder: Path, request: ListenRequest) -> ListenReply:
     """Return the graphs that ONNX Runtime composes, and the nodes that it leaves on the CPU.
 
-    With an `output`, the bytes of constants are written there.
+    If the request has an `output`, the bytes of constants are written to that file.
     """
     target = request.output
     listener = Listener(folder, with_data=target is not None)

@@ -263,7 +263,7 @@ def map_file(path: Path | str) -> memoryview:
 
 
 def check_device(context: CompiledContext, hw_version: str, *, strict: bool = False) -> None:
-    """Raise QnnError if a context is for newer hardware; with `strict`, also for older hardware."""
+    """Raise QnnError if a context is for newer hardware or, if `strict`, for older hardware."""
     target, device = _age(context.hw_version), _age(hw_version)
     if target <= device and not (strict and target < device):
         return

@@ -267,8 +267,8 @@ def runs_in_order(parts: Parts, time_limit_s: float | None = None, *, here: bool
     planned. A program that fails only on random inputs is accepted, but the result is False because
     its order is unknown.
 
-    A child process runs the program. With `here` the current process runs it, which must then be a
-    child process with limits.
+    A child process runs the program. If `here` is true, the current process runs the program; this
+    process must then be a child with limits.
     """
     from onnx import numpy_helper
 

@@ -84,8 +84,8 @@ class Context:
         """Return a context for a binary (`QnnContext_createFromBinary`).
 
         A child process first tries each program, once per process and binary. `trusted` skips this
-        trial. With `limited` this process, which is itself a limited child, tries the programs.
-        Unless the binary is persistent, its bytes are copied and its buffer may be freed.
+        trial. If `limited` is true, this process tries the programs, because it is itself a limited
+        child. Unless the binary is persistent, its bytes are copied and its buffer may be freed.
         """
         expect(backend, Backend, "a context needs a backend from Backend.create")
         backend.check_alive(CREATE)
@@ -284,8 +284,8 @@ def try_programs(
 
     Fail with 5005 if the program of a graph cannot run.
 
-    With `trusted`, no program is run. With `limited`, this process runs the programs, because it is
-    itself a limited child.
+    If `trusted` is true, no program is run. If `limited` is true, this process runs the programs,
+    because it is itself a limited child.
     """
     if trusted:
         return {graph.name: graph.in_order for graph in compiled.graphs}

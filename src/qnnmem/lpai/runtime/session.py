@@ -56,8 +56,8 @@ class Session:
     threads share the state.
 
     A quantized input accepts real numbers, which are quantized, or stored values. A quantized
-    output is returned as real numbers in float32, or with `native` as stored values. Outputs that
-    are not quantized, such as indexes, are returned unchanged.
+    output is returned as real numbers in float32 or, if `native` is true, as stored values. Outputs
+    that are not quantized, such as indexes, are returned unchanged.
     """
 
     def __init__(

@@ -299,7 +299,7 @@ class ClientSession:
     def note_failed(self, process: ClientProcess, *, may_give_up: bool = True) -> None:
         """Record that a process received an error code.
 
-        With `may_give_up`, the process may then end without freeing its handles.
+        If `may_give_up` is true, the process may then end without freeing its handles.
         """
         with self.lock:
             self.refused.add(process.pid)
