@@ -61,7 +61,7 @@ Reader = Callable[[object, str], Any]
 
 
 def words(value: object, label: str) -> tuple[str, ...]:
-    """Return one string or a list of strings as a tuple; `label` is its name in errors."""
+    """Return one string or a list of strings as a tuple; `label` names the value in errors."""
     items = [value] if isinstance(value, str) else value
     if not isinstance(items, list | tuple) or not items or len(items) > _MAX_ITEMS:
         raise UsageError(f"{label} must be a string or a list of strings")

@@ -90,7 +90,7 @@ def _gaps(best: JudgedChange) -> Iterator[str]:
 
 
 def level_lines(best: JudgedChange) -> Iterator[str]:
-    """Yield the onnxruntime optimisation levels with equal results; the error at other levels."""
+    """Yield the onnxruntime optimisation levels with equal results; for other levels, the error."""
     proof = best.proof
     if proof is None or not proof.identical:
         return

@@ -79,7 +79,7 @@ def read_piece(piece: Piece, backends: tuple[int, ...] = (HTP_BACKEND,)) -> HtpC
 
 
 def context_from_bytes(data: bytes, name: str) -> HtpContext:
-    """Return the description in a context binary in memory; `name` is its name in errors."""
+    """Return the description in a context binary in memory; `name` names the binary in errors."""
     return _read(data, name, (HTP_BACKEND,))
 
 
