@@ -64,13 +64,15 @@ class ChainPart(Struct, frozen=True, kw_only=True):
 class ChainPeak(Struct, frozen=True, kw_only=True):
     """Peak bytes of weights, scratch and tensors between parts."""
 
-    whole_bytes: Annotated[Count, describe("Peak of the unsplit model.")]
+    whole_bytes: Annotated[Count, describe("Peak bytes of the unsplit model.")]
     resident_bytes: Annotated[
-        Count, describe("Peak with all parts loaded, each with its own scratch.")
+        Count, describe("Peak bytes if all parts are loaded, each with its own scratch.")
     ]
-    shared_bytes: Annotated[Count, describe("Peak with all parts loaded, sharing one scratch.")]
+    shared_bytes: Annotated[
+        Count, describe("Peak bytes if all parts are loaded and share one scratch.")
+    ]
     in_turn_bytes: Annotated[
-        Count, describe("Peak if each part is loaded before it runs and freed afterwards.")
+        Count, describe("Peak bytes if each part is loaded before it runs and freed afterwards.")
     ]
 
 
@@ -118,7 +120,7 @@ class Chain(Result, frozen=True, kw_only=True, tag="qnnmem.chain/1"):
     model: Annotated[str, describe("File that was split.")]
     inputs: Annotated[tuple[str, ...], describe("Inputs of the model.")]
     outputs: Annotated[tuple[str, ...], describe("Outputs of the model.")]
-    parts: Annotated[tuple[ChainPart, ...], describe("Parts in the order they run.")]
+    parts: Annotated[tuple[ChainPart, ...], describe("Parts, in the order in which they run.")]
     tensors: Annotated[
         tuple[ChainTensor, ...], describe("Inputs, outputs and tensors passed between parts.")
     ]

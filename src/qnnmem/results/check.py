@@ -27,7 +27,7 @@ class PoolCheck(Struct, frozen=True):
     need_bytes: Count | None = None
     at_least_bytes: Annotated[
         Count | None,
-        describe("Lower bound of the need: proven for any plan, or given by the library."),
+        describe("Lower bound of the bytes needed: proven for any plan, or stated by the library."),
     ] = None
     have_bytes: Count | None = None
     over_bytes: Annotated[Count, describe("Bytes over the limit.")] = 0

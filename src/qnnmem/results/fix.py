@@ -193,7 +193,7 @@ class FixMaps(Struct, frozen=True):
     after: Annotated[PlanMap, describe("Plan of the result.")]
     after_is: Annotated[
         Literal["whole model", "neediest part"],
-        describe("What `after` shows: the whole model, or the part with the largest need."),
+        describe("What `after` shows: the whole model, or the part that needs the most memory."),
     ] = "whole model"
 
 
@@ -211,10 +211,8 @@ class FixRecipe(Result, frozen=True, kw_only=True, tag="qnnmem.fix-recipe/1"):
         Meta(max_length=100),
         describe("Remedies in order, each with its parameters."),
     ]
-    before_bytes: Annotated[
-        Count | None, describe("Memory need of the original model in bytes.")
-    ] = None
-    after_bytes: Annotated[Count | None, describe("Memory need of the result in bytes.")] = None
+    before_bytes: Annotated[Count | None, describe("Bytes that the original model needs.")] = None
+    after_bytes: Annotated[Count | None, describe("Bytes that the result needs.")] = None
 
     def __post_init__(self) -> None:
         """Raise ValueError if a step of the recipe does not name its remedy."""
@@ -233,10 +231,8 @@ class FixedModel(Result, frozen=True, kw_only=True, tag="qnnmem.fix/1"):
         ),
     ] = UNSET
     fits: Annotated[bool | None, describe("Whether every budget holds; null without a budget.")]
-    before_bytes: Annotated[
-        Count | None, describe("Memory need of the original model in bytes.")
-    ] = None
-    after_bytes: Annotated[Count | None, describe("Memory need of the result in bytes.")] = None
+    before_bytes: Annotated[Count | None, describe("Bytes that the original model needs.")] = None
+    after_bytes: Annotated[Count | None, describe("Bytes that the result needs.")] = None
     limit_bytes: Annotated[Count | None, describe("Limit for `after_bytes`.")] = None
     over_budget: OverBudget = ()
     total_bytes: Annotated[
@@ -248,7 +244,10 @@ class FixedModel(Result, frozen=True, kw_only=True, tag="qnnmem.fix/1"):
     ] = None
     deployment: Annotated[
         FixDeployment | None,
-        describe("How the parts are deployed, and their total need; null for an unsplit model."),
+        describe(
+            "How the parts are deployed, and how much they need in total; null for an unsplit "
+            "model."
+        ),
     ] = None
     best: Annotated[Count, describe("Index of the chosen trial, from 0.")]
     tried: Annotated[

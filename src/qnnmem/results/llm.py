@@ -84,7 +84,8 @@ class LlmRow(Struct, frozen=True, kw_only=True):
     shards: Annotated[Count, describe("Number of context binaries, including the embedding.")]
     domains: Count
     largest_domain: Annotated[
-        Count, describe("Largest need of a shard in a process domain, as an upper bound.")
+        Count,
+        describe("Upper bound of the bytes that the largest shard needs in a process domain."),
     ]
     file_bytes: Count
     kv_bytes: Count

@@ -20,7 +20,9 @@ DOMAINS = SourcedNumber(
 class PlacedDomain(Struct, frozen=True):
     """A process domain and the contexts in it."""
 
-    contexts: Annotated[tuple[Count, ...], describe("Indexes into the list of contexts, from 0.")]
+    contexts: Annotated[
+        tuple[Count, ...], describe("Indexes into the list of contexts, counted from 0.")
+    ]
     used: Count
     left: Count
 

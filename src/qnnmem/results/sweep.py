@@ -21,10 +21,14 @@ class CompileNumbers(Struct, frozen=True, kw_only=True):
         Count | None, describe("Estimate that the compile limit applies to.")
     ] = None
     pd_need: Annotated[
-        Count | None, describe("Upper bound of the process-domain need in bytes.")
+        Count | None, describe("Upper bound of the bytes needed in a process domain.")
     ] = None
     pd_low: Annotated[
-        Count | None, describe("Lower bound of the process-domain need; equal to pd_need if exact.")
+        Count | None,
+        describe(
+            "Lower bound of the bytes needed in a process domain; equal to pd_need if that number "
+            "is exact."
+        ),
     ] = None
     vtcm: Count | None = None
     ram: Annotated[Count | None, describe("Bytes of memory in total.")] = None
