@@ -427,7 +427,7 @@ def test_the_short_answer_has_pools_proof_and_what_is_next(tmp_path: Path) -> No
         "fits: scratch takes 1,344 of 1,048,576 bytes",
         "scratch 1,344 bytes, minimal for this order",
         "persistent 64, constants 200 bytes; IO is inside scratch",
-        "next: LPAI runs 8- and 16-bit models; plan it as int8: "
+        "next: LPAI runs 8- and 16-bit models; plan the model as int8: "
         f"qnnmem plan {shlex.quote(str(model(tmp_path)))} --state h_in=h_out --budget scratch=1M "
         "--bits 8",
     ]

@@ -59,7 +59,7 @@ def test_an_unknown_error_before_is_told_and_shown(tmp_path: Path) -> None:
     """An unknown error before the deciding line adds doubt and is shown; one after it does not."""
     _, before = said(tmp_path, STRANGE, KNOWN)
     assert before.startswith("graph stage: probably out of memory: the compiler's estimate")
-    assert "an unknown error line comes before it: " in before
+    assert "an unknown error line comes before the decisive line: " in before
     assert f"dev.log:1: {STRANGE}" in before
     _, after = said(tmp_path, KNOWN, STRANGE)
     assert after.startswith("graph stage: out of memory: the compiler's estimate")

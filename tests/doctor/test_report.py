@@ -508,8 +508,8 @@ def test_an_unknown_error_before_the_deciding_line_is_shown(verbose: bool, store
     one = incident(confidence="low", unknown_error=strange, evidence=[*lines, *rest])
     text = "".join(doctor.render_text([one], read(1), verbose=verbose))
     assert text.count("  ? dev.log:3: odd <script>") == 1
-    assert "an unknown error line comes before it: dev.log:3\n" in text
+    assert "an unknown error line comes before the decisive line: dev.log:3\n" in text
     assert "\x1b" not in text
     assert "\n? dev.log:3: odd" in markdown_of(one)
-    assert "an unknown error line comes before it: dev.log:3\n" in markdown_of(one)
+    assert "an unknown error line comes before the decisive line: dev.log:3\n" in markdown_of(one)
     assert json_of(one)["incidents"][0]["unknown_error"]["line"] == 3

@@ -35,7 +35,7 @@ NOT_REACHED = {
     "change the model until it fits": LIBRARY,
     "compile it": LIBRARY,
     "compile with these settings": LIBRARY,
-    "prepare it for memhandle": LIBRARY,
+    "prepare the model for memhandle": LIBRARY,
     "check whether the contexts fit together": PLACES,
     "check whether the context fits alone": PLACES,
     "check whether the contexts fit together, turn {} of {}": PLACES,

@@ -403,9 +403,9 @@ def bad_binary(library: LoggedLibrary) -> Provoked:
     """Provoke failures with damaged copies of a good binary: all zeros, overwritten, truncated."""
     good = library.compiled("a small convolution", small_convolution())
     damaged = {
-        "the same binary, all zeros": bytes(len(good)),
-        "the same binary with zeros in bytes 200 to 300": good[:200] + bytes(100) + good[300:],
-        "the same binary without its last byte": good[:-1],
+        "a file of zeros, as long as the binary": bytes(len(good)),
+        "the binary with zeros in bytes 200 to 300": good[:200] + bytes(100) + good[300:],
+        "the binary without its last byte": good[:-1],
     }
     attempt = f"{len(damaged)} damaged binaries"
     loaded = library.load(attempt, [good, *damaged.values()])

@@ -113,7 +113,7 @@ class WatchProgramOptions(Options, frozen=True, kw_only=True):
         bool,
         Opt(
             "--serialise",
-            "Run the program normally, then with its QNN calls one at a time, and compare.",
+            "Run the program normally, then with one QNN call at a time, and compare the runs.",
         ),
     ] = False
     most_runs: Annotated[

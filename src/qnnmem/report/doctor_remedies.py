@@ -25,7 +25,7 @@ PLACEHOLDERS = {
     "BINARY": "the context binary (--binary fills it in)",
     "SOC": "the SoC of the device, as listed by `qnnmem socs` (--soc fills it in)",
     "DIM": "a free dimension of the model, such as batch",
-    "CODE": "the error code in that line",
+    "CODE": "the error code in the decisive line",
     "LOG": "the log file",
     "CONFIG": "the config file of the tool",
     "COMMAND": "the program that failed, with its arguments",

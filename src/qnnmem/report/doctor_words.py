@@ -100,7 +100,9 @@ def candidates(incident: Incident) -> str:
 def doubt(incident: Incident) -> str:
     """Return why confidence is low: an earlier error line is unknown; empty if none is."""
     line = incident.unknown_error
-    return "" if line is None else f"an unknown error line comes before it: {_at(line)}"
+    return (
+        "" if line is None else f"an unknown error line comes before the decisive line: {_at(line)}"
+    )
 
 
 def where(incident: Incident) -> str:

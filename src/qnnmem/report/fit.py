@@ -76,7 +76,7 @@ _FILES = 3  # files named in the verdict
 _NUMBERS = lazy_pattern(r"\d[\d,]*")  # Reasons that differ only in numbers are shown once.
 _LONGEST = 3000  # characters of a reason, which may end with a command
 _NO_DLC = (
-    "note: qnnmem fix changes only ONNX models; give it the model that this DLC was converted from"
+    "note: qnnmem fix changes only ONNX models; pass the model that this DLC was converted from"
 )
 _VERDICT = {True: "fits", False: "does not fit", None: "cannot tell for"}
 

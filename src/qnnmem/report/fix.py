@@ -354,7 +354,7 @@ def next_commands(
         if files[0].lower().endswith(".tflite") and has_floats(result.best.plan):
             return ()  # `prepare` accepts only integer TFLite models
         why = (
-            "prepare it with these options"
+            "prepare the model with these options"
             if result.best.change.model is result.case.model
             else _CHANGED
         )

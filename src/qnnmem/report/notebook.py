@@ -63,7 +63,7 @@ def _map(plan: MemoryPlan, title: str) -> Html:
     if len(plan.buffers) > _MOST_BOXES:
         many = counted(len(plan.buffers), "buffer")
         why = f"The map of {many} is too large for a notebook"
-        return tag("p", f"{why}; `qnnmem report` writes a page with it.")
+        return tag("p", f"{why}; `qnnmem report` writes a page with the map.")
     drawn = svg_of(draw(plan_map(plan), title))
     content = b64encode(drawn.encode("utf-8", "backslashreplace")).decode()
     words = f"Memory map of {title}: time to the right, address up"

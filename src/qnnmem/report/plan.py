@@ -313,7 +313,7 @@ def next_lines(planned: PlannedFile, *, detailed: bool = False) -> Iterator[str]
         longer = min(max(_LONGER, 6 * planned.time_limit), _LONGEST)
         line = next_line("search longer", command, f"--time-limit={longer:.0f}")
     elif plan.options.bits is None and planned.computes_in_floats and planned.remedies is None:
-        why = "LPAI runs 8- and 16-bit models; plan it as int8"
+        why = "LPAI runs 8- and 16-bit models; plan the model as int8"
         line = next_line(why, command, "--bits=8")
     elif plan.is_estimate and plan.model.format == "onnx":
         line = next_line("get the exact bytes", _prepare_command(planned))

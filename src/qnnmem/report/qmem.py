@@ -197,7 +197,7 @@ def _next(result: QmemResult, options_for: OptionsFor, no_run: Words) -> Iterato
     if result.compiled:
         how = ("--backend=htp", f"--soc={soc}", "--io-mem-type=memhandle")
         target = output_words("model.bin")
-        yield next_line("prepare it for memhandle", words("prepare"), *how, *target)
+        yield next_line("prepare the model for memhandle", words("prepare"), *how, *target)
     elif result.run is None and not no_run:
         why = "execute the four combinations with the real library"
         yield next_line(why, words("qmem"), "--run")

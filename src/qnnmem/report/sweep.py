@@ -87,7 +87,7 @@ def _way(largest: Largest) -> str:
         return f"{largest.predicted} was predicted from small values and is not confirmed"
     if largest.predicted == largest.value:
         return f"{largest.predicted} was predicted from small values and confirmed by compiling"
-    how = "by bisection" if largest.halved else "by compiling near it"
+    how = "by bisection" if largest.halved else "by compiling nearby values"
     return f"{largest.predicted} was predicted from small values; {largest.value} was found {how}"
 
 

@@ -402,7 +402,9 @@ class _Job:
         If the run fails, return the failure instead.
         """
         if len(done.reply.binaries) > 1 or done.reply.epcontext is None:
-            several = not_compared("ONNX Runtime wrote several binaries; this is the first")
+            several = not_compared(
+                "ONNX Runtime wrote several binaries; the result is for the first"
+            )
             return replace(done, run=several)
         self.progress(f"running {self.path.name} on HTP and on the CPU")
         ran = run_partition(
@@ -548,5 +550,5 @@ def _notes(options: CompileOptions, log: CompileLog, binaries: int) -> Iterator[
     if options.precision is not HtpPrecision.FP16 and options.calibration is None:
         yield "ranges come from random data, so sizes are right, but results are not accurate"
     if binaries > 1:
-        yield f"ONNX Runtime wrote {binaries} binaries; this is the first"
+        yield f"ONNX Runtime wrote {binaries} binaries; the result is for the first"
     yield from log.warnings

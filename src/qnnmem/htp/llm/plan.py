@@ -431,7 +431,7 @@ def _seconds(case: LlmCase, shards: Sequence[LlmShard]) -> tuple[int, int]:
 
 def _notes(case: LlmCase, best: _CheckedShards) -> Iterator[str]:
     yield from case.model.notes
-    yield "the RAM of the device is not checked: these are limits of the compiler and the DSP"
+    yield "the RAM of the device is not checked, only limits of the compiler and the DSP"
     if not shares_weights(case):
         yield (
             "weight sharing between graphs is documented only from "

@@ -240,7 +240,7 @@ def traps(qmem: QmemResult) -> Iterator[str]:
     if late:
         yield (
             f"prepared memhandle, executed raw: {_size(late)} are reserved in the first "
-            "inference, which makes it slow; ONNX Runtime does this with plain arrays"
+            "inference, which makes that inference slow; ONNX Runtime does this with plain arrays"
         )
     if qmem.memhandle_tensors < qmem.tensors:
         yield (
