@@ -24,14 +24,14 @@ _OBJECT = "libqnnmem_texts.so"
 TEXTS = NativePart(
     "qnnmem.doctor.logs", "texts.c", {_OBJECT: ("-O3",)}, use="searching with compiled code"
 )
-_KNOWN, _FAILING, _BOUND = 1, 2, 4  # kinds of texts, as in C
+_KNOWN, _FAILING, _BOUND, _OURS = 1, 2, 4, 8  # kinds of texts, as in C
 _MOST = 4096  # lines or texts reported by one call
 _SAMPLE = 1 << 18  # bytes of a log used to find rare bytes
 _SHORTEST, _LONGEST, _TEXTS = 3, 0xFFFF, 0xFFFF  # minimum and maximum bytes, number of texts
 _LONGEST_MESSAGE = 1024  # bytes, as in C
 _ROW = struct.Struct("=8I")  # C's report about a line
 _FEW = 1024  # bytes below which a Python count of line ends is faster than a call
-_FOR_LINES = ("first", "ours", "relayed")
+_FOR_LINES = ("first", "failing", "relayed")
 _PIECE = lazy_pattern(r"(\\.)|(\([^()]*\))|(\{[^{}]*\})|([^\\{(]+)", re.DOTALL)
 
 
@@ -47,12 +47,13 @@ class CompiledEngine:
         self._library, self._apart = _load(), apart
         self.anchors = [anchor.encode() for anchor in knowledge.anchors]
         first = dict.fromkeys(self.anchors, _KNOWN)
-        for word in FAILING_TEXTS:
-            first[word] = first.get(word, 0) | _FAILING | (_BOUND if word in BOUND else 0)
+        for word in OURS:
+            first[word] = first.get(word, 0) | _OURS
+        failing = {word: _FAILING | (_BOUND if word in BOUND else 0) for word in FAILING_TEXTS}
         self._texts = {
             "first": first,
+            "failing": failing,
             "relayed": dict.fromkeys(RELAYED, _KNOWN),
-            "ours": dict.fromkeys(OURS, _KNOWN),
             "names": dict.fromkeys(NAMES, _KNOWN),
             "anchors": dict.fromkeys(self.anchors, _KNOWN),
         }

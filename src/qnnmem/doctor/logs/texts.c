@@ -22,9 +22,10 @@
 #define ANCHORS 32 /* anchors stored for one line */
 #define SPLIT 3    /* following lines that a message may continue in */
 
-/* Kinds of texts. A BOUND text needs a word boundary: no letter or digit before it, and no digit
-   after a final digit. Otherwise `default` would contain `fault`, and 410021 would contain 1002. */
-enum { KNOWN = 1, FAILING = 2, BOUND = 4 };
+/* Kinds of texts: of a known message, a failure word, a QNN word. A BOUND text needs a word boundary:
+   no letter or digit before it, and no digit after a final digit. Otherwise `default` would contain
+   `fault`, and 410021 would contain 1002. */
+enum { KNOWN = 1, FAILING = 2, BOUND = 4, OURS = 8 };
 
 struct window {
     uint32_t bytes; /* in lower case */
@@ -43,6 +44,7 @@ struct texts {
     uint8_t cells[1 << (32 - CELLS_BELOW)];
     uint32_t heads[1 << (32 - HEADS_BELOW)];
     uint8_t small[256];
+    uint32_t common[256]; /* how often each byte, in lower case, occurs in the sample */
     struct window *windows;
     uint32_t used, room, deepest;
     uint32_t count;
@@ -163,6 +165,10 @@ SHOWN struct texts *texts_new(const uint8_t *bytes, const uint32_t *lengths, con
         goto failed;
     for (size_t at = 0; at + WINDOW <= size; at++)
         times[number_of(window_at(sample + at)) >> CELLS_BELOW]++;
+    for (int i = 0; i < 256; i++)
+        t->small[i] = (uint8_t)(i >= 'A' && i <= 'Z' ? i | 0x20 : i);
+    for (size_t at = 0; at < size; at++)
+        t->common[t->small[sample[at]]]++;
     for (uint32_t i = 0; i < count; i++) {
         if (lengths[i] < SHORTEST || lengths[i] > LONGEST)
             goto failed;
@@ -174,8 +180,6 @@ SHOWN struct texts *texts_new(const uint8_t *bytes, const uint32_t *lengths, con
         goto failed;
     memcpy(t->bytes, bytes, total);
     memset(t->heads, 0xFF, sizeof t->heads);
-    for (int i = 0; i < 256; i++)
-        t->small[i] = (uint8_t)(i >= 'A' && i <= 'Z' ? i | 0x20 : i);
     t->count = count;
     for (uint32_t i = 0, at = 0; i < count; at += lengths[i++]) {
         t->texts[i] = (struct text){t->bytes + at, lengths[i], kinds[i]};
@@ -368,6 +372,13 @@ static int holds_message(const struct messages *m, uint32_t message, const uint8
     return at != NULL;
 }
 
+/* Copy bytes with letters in lower case; without branches, so that compilers use vectors. */
+static void copy_lower(uint8_t *low, const uint8_t *bytes, size_t length)
+{
+    for (size_t i = 0; i < length; i++)
+        low[i] = (uint8_t)(bytes[i] | ((uint8_t)(bytes[i] - 'A') < 26) << 5);
+}
+
 /* Return whether a line may contain a whole message that has one of the anchors found. A line with
    colours or NUL bytes, which Python removes first, always may. */
 static int may_match(const struct texts *t, const struct messages *m, const struct found *found,
@@ -377,8 +388,7 @@ static int may_match(const struct texts *t, const struct messages *m, const stru
     if (length > SHORT || found->count > ANCHORS || memchr(line, '\x1b', length) ||
         memchr(line, '\0', length))
         return 1;
-    for (size_t i = 0; i < length; i++)
-        low[i] = t->small[line[i]];
+    copy_lower(low, line, length);
     for (uint32_t i = 0; i < found->count; i++) {
         uint32_t anchor = found->anchors[i];
         for (uint32_t one = m->of_anchor[anchor]; one < m->of_anchor[anchor + 1]; one++)
@@ -414,25 +424,43 @@ static int is_cut(const uint8_t *text, size_t size, const uint8_t *low, size_t l
     return 0;
 }
 
+/* Return whether the byte of a text that is rarest in the sample occurs in lower-case lines. Mostly it
+   does not, and no search for the text is needed. A split text lacks at most blanks. */
+static int has_rarest(const struct texts *t, const uint8_t *text, size_t size, const uint8_t *low,
+                      size_t length)
+{
+    uint8_t rarest = text[0];
+    for (size_t i = 1; i < size; i++)
+        if (t->common[text[i]] < t->common[rarest] && text[i] != ' ' && text[i] != '\t')
+            rarest = text[i];
+    return memchr(low, rarest, length) != NULL;
+}
+
 /* Return whether one of several texts occurs in some lines, whole or split. */
-static int one_may_span(const uint8_t *texts, const uint8_t *end, const uint8_t *low, size_t length)
+static int one_may_span(const struct texts *t, const uint8_t *texts, const uint8_t *end,
+                        const uint8_t *low, size_t length)
 {
     while (texts < end) {
         const uint8_t *stop = memchr(texts, 0, (size_t)(end - texts));
         size_t size = (size_t)((stop ? stop : end) - texts);
-        if (memmem(low, length, texts, size) || is_cut(texts, size, low, length))
+        if (has_rarest(t, texts, size, low, length) &&
+            (memmem(low, length, texts, size) || is_cut(texts, size, low, length)))
             return 1;
         texts += size + 1;
     }
     return 0;
 }
 
-static int message_may_span(const struct messages *m, uint32_t message, const uint8_t *low,
-                            size_t length)
+static int message_may_span(const struct texts *t, const struct messages *m, uint32_t message,
+                            const uint8_t *low, size_t length)
 {
-    for (uint32_t i = m->of_message[message]; i < m->of_message[message + 1]; i++)
-        if (!one_may_span(m->bytes + (i ? m->ends[i - 1] : 0), m->bytes + m->ends[i], low, length))
-            return 0;
+    for (int choices = 0; choices < 2; choices++) /* single texts first: they cost less */
+        for (uint32_t i = m->of_message[message]; i < m->of_message[message + 1]; i++) {
+            const uint8_t *text = m->bytes + (i ? m->ends[i - 1] : 0), *end = m->bytes + m->ends[i];
+            int is_choice = memchr(text, 0, (size_t)(end - text)) != NULL;
+            if (is_choice == choices && !one_may_span(t, text, end, low, length))
+                return 0;
+        }
     return 1;
 }
 
@@ -458,12 +486,11 @@ static int may_span(const struct texts *t, const struct messages *m, const struc
     if (found->count > ANCHORS || memchr(data + first, '\x1b', length) ||
         memchr(data + first, '\0', length))
         return 1;
-    for (size_t i = 0; i < length; i++)
-        low[i] = t->small[data[first + i]];
+    copy_lower(low, data + first, length);
     for (uint32_t i = 0; i < found->count; i++) {
         uint32_t anchor = found->anchors[i];
         for (uint32_t one = m->of_anchor[anchor]; one < m->of_anchor[anchor + 1]; one++)
-            if (message_may_span(m, m->messages[one], low, length))
+            if (message_may_span(t, m, m->messages[one], low, length))
                 return 1;
     }
     return 0;
@@ -501,18 +528,25 @@ static int is_alone(const uint8_t *data, size_t start, size_t stop, size_t end,
 
 /* The texts to search for in lines. */
 struct looked {
-    const struct texts *first;   /* anchors of known messages, and failure words */
-    const struct texts *ours;    /* QNN words: a failure word counts only in a line with one of them */
+    const struct texts *first;   /* anchors of known messages, and QNN words */
+    const struct texts *failing; /* failure words: they count only in a line with a QNN word */
     const struct texts *relayed; /* marks that a calm line needs as well */
     struct messages messages;
 };
 
-/* Return whether the failure words in a line count. */
+/* Return whether a line with a QNN word reports a failure. */
 static int is_failure(const struct looked *l, const uint8_t *line, size_t length, size_t behind,
                       const struct head *head)
 {
-    return any_in_line(l->ours, line, length, behind) &&
-           (!is_calm(line, length, head) || any_in_line(l->relayed, line, length, behind));
+    if (is_calm(line, length, head) && !any_in_line(l->relayed, line, length, behind))
+        return 0;
+    struct found found = {0, 0, {0}};
+    for (size_t at = 0; (at = next_place(l->failing, line, at, length)) < length; at += 2) {
+        find_at(l->failing, line, at, length, &found);
+        if (found.kinds & FAILING)
+            return 1;
+    }
+    return 0;
 }
 
 /* Report lines that may contain a known message or a piece of one, or a failure in other words, each
@@ -549,7 +583,7 @@ SHOWN size_t texts_lines(const struct looked *l, struct memory *m, const uint8_t
               (may_match(t, &l->messages, &found, line, length) ||
                (!is_alone(data, start, stop, end, &head) &&
                 may_span(t, &l->messages, &found, data, start, stop, end)))) &&
-            !((found.kinds & FAILING) && is_failure(l, line, length, end - stop, &head)))
+            !((found.kinds & OURS) && is_failure(l, line, length, end - stop, &head)))
             continue;
         uint32_t number = 0;
         while (last > start && data[last - 1] == '\r')
