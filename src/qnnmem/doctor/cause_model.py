@@ -22,6 +22,7 @@ import sys
 import zlib
 from bisect import bisect_left
 from collections import Counter
+from collections.abc import Sequence
 from functools import cache, lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -185,7 +186,10 @@ def buckets(word: str) -> tuple[int, ...]:
 
 def features(text: str) -> Counter[int]:
     """Return how often each hash bucket occurs in a text."""
-    words = words_of(normal(text))
+    return _features(words_of(normal(text)))
+
+
+def _features(words: Sequence[str]) -> Counter[int]:
     found: Counter[int] = Counter()
     for word, times in Counter(words).items():
         for bucket in buckets(word):
@@ -211,6 +215,7 @@ class CauseModel:
         self._weights = body[4 * rows :]
         self._rows: dict[int, int | None] = {}  # of the buckets that were asked for
         self._lanes: dict[int, int] = {}
+        self._guesses: dict[tuple[str, ...], Guess] = {}
 
     @property
     def thresholds(self) -> dict[str, float]:
@@ -218,8 +223,17 @@ class CauseModel:
         return self.header.thresholds
 
     def guess(self, text: str) -> Guess:
-        """Return the probabilities of every head for a text."""
-        shares = self._shares(features(text))
+        """Return the probabilities of every head for a text; texts with equal words share them."""
+        words = tuple(words_of(normal(text)))
+        made = self._guesses.get(words)
+        if made is None:
+            made = self._guess(words)
+            if len(self._guesses) < _REMEMBERED:
+                self._guesses[words] = made
+        return made
+
+    def _guess(self, words: Sequence[str]) -> Guess:
+        shares = self._shares(_features(words))
         scores = self._scores(shares)
         answers: dict[str, dict[str, float]] = {}
         at = 0
@@ -228,7 +242,7 @@ class CauseModel:
             answers[name] = _softmax(head, part)
             at += len(head.classes)
         first = next(iter(answers["cause"]))
-        reason = self._reason(text, first, shares)
+        reason = self._reason(words, first, shares)
         return guess_of(answers, reason)
 
     def _row(self, bucket: int) -> int | None:
@@ -279,7 +293,7 @@ class CauseModel:
             self._lanes[row] = lanes
         return lanes
 
-    def _reason(self, text: str, cause: str, shares: dict[int, int]) -> tuple[str, ...]:
+    def _reason(self, words: Sequence[str], cause: str, shares: dict[int, int]) -> tuple[str, ...]:
         """Return the words that favour this cause most, compared with the average cause."""
         lane, first, count = 0, 0, 0
         for name, head in self.header.heads.items():
@@ -290,7 +304,7 @@ class CauseModel:
         column = first + self.header.heads["cause"].classes.index(cause)
         weights, width, row_of = self._weights, self._width, self._row
         spoken: dict[str, float] = {}
-        for word in dict.fromkeys(words_of(normal(text))):
+        for word in dict.fromkeys(words):
             if len(word) < _SHORTEST:
                 continue
             for bucket in buckets(word):

@@ -79,6 +79,8 @@ _EXIT_REASON = lazy_pattern(rb"\b(?:exit[ _-]?|sub[ _-]?)reason ?[:=]? ?\d+")
 
 _ONE_DIGIT = bytes.maketrans(b"023456789", b"1" * 9)
 _SHAPE = bytes.maketrans(b"23456789", b"1" * 8)
+# A hexadecimal address without 0x, as in kernel logs: longer than a code, with letters and digits.
+ADDRESS = lazy_pattern(rb"(?<![\w.])(?=[0-9]*[a-fA-F])(?=[a-fA-F]*[0-9])[0-9a-fA-F]{9,16}(?![\w.])")
 _NO_CODE = -1  # generic return value of failing calls, without information
 _OUR_CODES = 1000  # minimum of QNN's own codes; smaller codes are generic
 _PIECES, _AROUND = 32, 200  # examined parts of a long line, and bytes on both sides of each
@@ -245,7 +247,13 @@ def _shape_of(text: bytes, alone: bool) -> tuple[_Shape | None, bytes]:
     head = header.parse(text)
     low = text.lower()
     before, body = low[: head.body].translate(_ONE_DIGIT), low[head.body :]
-    return _shape(head.level, before, body.translate(_SHAPE), alone), body
+    alike = ADDRESS.sub(_same_address, body).translate(_SHAPE)
+    return _shape(head.level, before, alike, alone), body
+
+
+def _same_address(found: re.Match[bytes]) -> bytes:
+    """Return an address of the same length that is the same for all addresses."""
+    return b"a1".ljust(len(found[0]), b"1")
 
 
 @lru_cache(maxsize=_REMEMBERED)

@@ -20,7 +20,7 @@ from qnnmem.doctor.kb.knowledge import Knowledge
 from qnnmem.doctor.logs.failure_texts import FAILING_TEXTS, is_failing
 from qnnmem.doctor.logs.line import bare_line
 from qnnmem.doctor.logs.line_memory import BY_TOOL, NO_HEAD, without_digits
-from qnnmem.doctor.logs.reading import OURS, may_fail
+from qnnmem.doctor.logs.reading import ADDRESS, OURS, may_fail
 from qnnmem.doctor.logs.repeats import RepeatedLines
 from qnnmem.doctor.logs.search import SMALL, SearchEngine, choose_engine
 from qnnmem.text import counted, lazy_pattern
@@ -268,7 +268,7 @@ class _NumberedTemplates:
 
 def _shape(text: bytes) -> bytes:
     """Return a text with 1 for each nonzero number; a long number can keep a few digits."""
-    ones = text.translate(_ONES).replace(b"10", b"1").replace(b"10", b"1")
+    ones = ADDRESS.sub(b"a1", text).translate(_ONES).replace(b"10", b"1").replace(b"10", b"1")
     ones = ones.replace(b"1111", b"1").replace(b"11", b"1").replace(b"11", b"1")
     return _HEX.sub(b"0x1", ones) if b"0x" in ones else ones
 
