@@ -175,8 +175,7 @@ class TfliteStep(NodeWriter):
             raise self.refuse(f"reads or writes {quote(raw.name)}, which has several scales")
         if not raw.scales[0] > 0 or not math.isfinite(raw.scales[0]):
             raise self.refuse(
-                f"reads or writes {quote(raw.name)}, whose scale {raw.scales[0]} is not a "
-                "positive number"
+                f"reads or writes {quote(raw.name)}, whose scale {raw.scales[0]} is not valid"
             )
         return raw.scales[0], raw.zeros[0] if raw.zeros else 0
 
