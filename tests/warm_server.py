@@ -1,7 +1,7 @@
 """A process that has imported the child programs' modules and forks them; see `warm_start`.
 
-A keeper process stands between. It reports a child's number and exit code, and collects the child
-only after the test has, so that the number is not reused before.
+It reports a child's number and exit code, and collects the child only after the test has, so that
+the number is not reused before.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ from __future__ import annotations
 import atexit
 import fcntl
 import gc
+import json
 import os
 import resource
 import socket
@@ -17,6 +18,7 @@ import tempfile
 import traceback
 from contextlib import suppress
 from importlib import import_module
+from selectors import EVENT_READ, BaseSelector, DefaultSelector
 from typing import Any, NoReturn
 
 # Descriptors from here on do not collide with those that a child gets.
@@ -26,8 +28,6 @@ _FAR = min(512, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // 2)
 
 def main() -> int:
     """Serve until the test process ends."""
-    import json
-
     # Registered first, so it runs last in every forked process.
     atexit.register(_leave)
     line = socket.socket(fileno=int(sys.argv[1]))
@@ -35,42 +35,60 @@ def main() -> int:
         import_module(name)
     gc.collect()
     gc.freeze()  # otherwise each child's first collection would copy all pages
+    events = DefaultSelector()
+    events.register(line, EVENT_READ)
     while True:
-        message, descriptors, _flags, _address = socket.recv_fds(line, 1 << 20, 16)
-        if not message:
-            return 0
-        if os.fork() == 0:
-            line.close()
-            _keep(json.loads(message), descriptors)
-        for descriptor in descriptors:
-            os.close(descriptor)
-        with suppress(ChildProcessError):  # no child is left
-            while os.waitpid(-1, os.WNOHANG)[0]:
-                pass
+        for event, _ in events.select():
+            if event.data is not None:
+                event.data(events)
+            elif not _start(line, events):
+                return 0
 
 
-def _keep(request: dict[str, Any], descriptors: list[int]) -> NoReturn:
-    """Start one child, report its number and its end, and collect it when the test is done."""
+def _start(line: socket.socket, events: BaseSelector) -> bool:
+    """Start the child that the test process asks for; False if that process has ended."""
+    message, descriptors, _flags, _address = socket.recv_fds(line, 1 << 20, 16)
+    if not message:
+        return False
     report, *given = descriptors
     pid = os.fork()
     if pid == 0:
-        os.close(report)
-        _become(request, given)
+        line.close()
+        events.close()
+        _become(json.loads(message), given)
     for descriptor in given:
         os.close(descriptor)
-    try:
-        with socket.socket(fileno=report) as line:
-            line.sendall(pid.to_bytes(4, "little", signed=True))
-            ended = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
-            assert ended is not None
-            code = ended.si_status if ended.si_code == os.CLD_EXITED else -ended.si_status
-            line.sendall(code.to_bytes(4, "little", signed=True))
-            line.recv(1)
-    except OSError:  # the test has ended
-        pass
-    finally:
-        os.waitpid(pid, 0)
-        os._exit(0)
+    child = _Child(pid, socket.socket(fileno=report))
+    child.say(pid)
+    events.register(child.handle, EVENT_READ, child.ended)
+    return True
+
+
+class _Child:
+    """A child and the connection on which the test process hears its number and exit code."""
+
+    def __init__(self, pid: int, report: socket.socket) -> None:
+        self.pid, self.report, self.handle = pid, report, os.pidfd_open(pid)
+
+    def say(self, number: int) -> None:
+        """Send a number to the test process."""
+        with suppress(OSError):  # the test has ended
+            self.report.sendall(number.to_bytes(4, "little", signed=True))
+
+    def ended(self, events: BaseSelector) -> None:
+        """Report the exit code of the child."""
+        events.unregister(self.handle)
+        os.close(self.handle)
+        end = os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)
+        assert end is not None
+        self.say(end.si_status if end.si_code == os.CLD_EXITED else -end.si_status)
+        events.register(self.report, EVENT_READ, self.heard)
+
+    def heard(self, events: BaseSelector) -> None:
+        """Collect the child, as the test process has its exit code."""
+        events.unregister(self.report)
+        self.report.close()
+        os.waitpid(self.pid, 0)
 
 
 def _become(request: dict[str, Any], given: list[int]) -> NoReturn:
