@@ -21,6 +21,7 @@ from qnnmem.lpai.compiled import CompiledContext, CompiledGraph
 from qnnmem.lpai.program import arrange
 from qnnmem.lpai.program.run import Parts
 from qnnmem.lpai.runtime.execution import Execution, ExecutionOutcome, GivenBuffers, UserBuffer
+from qnnmem.lpai.runtime.heap import process_tcm
 from qnnmem.planner import Pool, PoolOptions, plan_model
 
 Array = NDArray[Any]
@@ -236,6 +237,12 @@ def tensor(info: onnx.ValueInfoProto) -> Tensor:
     kind = info.type.tensor_type
     shape = tuple(dim.dim_value for dim in kind.shape.dim)
     return Tensor(info.name, DType(DTYPES[kind.elem_type]), shape)
+
+
+@pytest.fixture(autouse=True)
+def unused_tcm() -> None:
+    """Give the test a TCM pool without the buffers that earlier tests left in this process."""
+    process_tcm.cache_clear()
 
 
 @pytest.fixture(scope="session")
