@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import io
+import shlex
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Protocol
@@ -9,7 +14,7 @@ from typing import Protocol
 import click
 from click.testing import CliRunner, Result
 
-from qnnmem.cli import usage
+from qnnmem.cli import outcome, usage
 from qnnmem.cli.verbs import qnnmem
 from qnnmem.errors import QnnMemError
 from qnnmem.flags import flag
@@ -58,3 +63,45 @@ def every_verb() -> dict[str, click.Command]:
         if isinstance(command, click.Group):
             found |= {f"{name} {sub}": verb for sub, verb in command.commands.items()}
     return found
+
+
+@dataclass(frozen=True)
+class Answer:
+    """A command, its exit code and its output."""
+
+    words: tuple[str, ...]
+    code: int
+    out: str
+    err: str
+    error: Exception | None = None
+
+    @property
+    def text(self) -> str:
+        """The command line, all output and the exit code."""
+        return f"$ qnnmem {shlex.join(self.words)}\n{self.out}{self.err}[{self.code}]"
+
+    @property
+    def sentence(self) -> str:
+        """The error sentence; empty if the command printed none."""
+        return next((line for line in self.err.splitlines() if line.startswith("qnnmem: ")), "")
+
+
+def ask(*words: str) -> Answer:
+    """Run the whole program in this process, like its `main`."""
+    caught: list[Exception] = []
+    say = outcome._say
+
+    def keep(exc: Exception) -> int:
+        caught.append(exc)
+        return say(exc)
+
+    before, out, err = sys.argv, io.StringIO(), io.StringIO()
+    sys.argv = ["qnnmem", *words]
+    outcome._say = keep
+    try:
+        with redirect_stdout(out), redirect_stderr(err):
+            code = outcome.outcome(lambda: False)
+    finally:
+        sys.argv, outcome._say = before, say
+    error = caught[0] if caught else None
+    return Answer(words, code, out.getvalue(), err.getvalue(), error)

@@ -2,8 +2,6 @@
 
 import json
 import shlex
-import subprocess
-import sys
 from pathlib import Path
 
 import click
@@ -11,7 +9,7 @@ import numpy
 import onnx
 import onnx.parser
 import pytest
-from command_line import exit_code, run, sentence
+from command_line import Answer, ask, exit_code, run, sentence
 from onnx import numpy_helper
 
 from qnnmem.cli.recorded_args import retry_command
@@ -72,15 +70,9 @@ def detector(tmp_path: Path) -> Path:
 FIXED = ("--shape", "input=1x576", "--shape", "state=1x1x4")
 
 
-def whole(*words: str | Path) -> subprocess.CompletedProcess[str]:
-    """Run the program as a user does."""
-    command = [sys.executable, "-m", "qnnmem", *map(str, words)]
-    return subprocess.run(command, capture_output=True, text=True, check=False)
-
-
-def recommended(done: subprocess.CompletedProcess[str]) -> list[str]:
+def recommended(done: Answer) -> list[str]:
     """Return the words of the command that a refusal suggests."""
-    line = next(line for line in done.stderr.splitlines() if line.startswith("try: "))
+    line = next(line for line in done.err.splitlines() if line.startswith("try: "))
     words = shlex.split(line.removeprefix("try: "))
     assert words[0] == "qnnmem"
     return words[1:]
@@ -130,25 +122,25 @@ def _params(command: click.Command) -> list[click.Parameter]:
 
 def test_the_recommended_command_works_and_keeps_what_was_asked(detector: Path) -> None:
     """The command that the refusal suggests keeps all options and works."""
-    done = whole("plan", detector, "--budget", "scratch=100", "--format=json")
-    assert done.returncode == 2
+    done = ask("plan", str(detector), "--budget", "scratch=100", "--format=json")
+    assert done.code == 2
     words = recommended(done)
     assert words[:5] == ["plan", str(detector), "--budget", "scratch=100", "--format=json"]
     assert "--value=sr=16000" in words
-    again = whole(*words)
-    assert again.returncode == 1, again.stderr  # the budget still applies
-    assert json.loads(again.stdout)
+    again = ask(*words)
+    assert again.code == 1, again.err  # the budget still applies
+    assert json.loads(again.out)
 
 
 def test_a_size_that_does_not_fit_is_replaced_in_the_command(detector: Path) -> None:
     """The suggested command replaces the wrong shape and keeps the other options."""
-    done = whole(
-        "plan", "--shape", "input=1x64", detector, "--shape=state=1x1x4", "--value", "sr=16000"
+    done = ask(
+        "plan", "--shape", "input=1x64", str(detector), "--shape=state=1x1x4", "--value", "sr=16000"
     )
-    assert "dimension 1 of input 'input' is 64 but must be at least 200" in done.stderr
+    assert "dimension 1 of input 'input' is 64 but must be at least 200" in done.err
     words = recommended(done)
     assert "input=1x64" not in words
-    assert whole(*words).returncode == 0
+    assert ask(*words).code == 0
 
 
 def test_a_planned_detector_has_one_branch(detector: Path) -> None:
@@ -260,5 +252,5 @@ def test_the_value_that_takes_an_if_away_lets_the_model_be_quantized(tmp_path: P
         f"{CANNOT[next(iter(CANNOT))]} }}"
     )
     path.write_bytes(model.SerializeToString())
-    done = whole("prepare", path, "--quantize", "int8", "-o", tmp_path / "m.bin")
-    assert whole(*recommended(done)).returncode == 0
+    done = ask("prepare", str(path), "--quantize", "int8", "-o", str(tmp_path / "m.bin"))
+    assert ask(*recommended(done)).code == 0

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import ast
-import io
 import re
 import shlex
-import sys
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
 
 import click
-from command_line import every_verb
+from command_line import Answer, every_verb
 
 from qnnmem.cli import outcome
 from qnnmem.errors import QnnMemError, Setting, Words
@@ -22,27 +19,6 @@ from qnnmem.flags import flag_word
 
 SOURCE = Path(outcome.__file__).parents[1]
 PLACEHOLDER = re.compile(r"=?(VALUE|AxB|MODEL|NAME|ID|VERB|FILE)\b|=N?x?N(x|$)|\.\.\.|…")
-
-
-@dataclass(frozen=True)
-class Answer:
-    """A command, its exit code and its output."""
-
-    words: tuple[str, ...]
-    code: int
-    out: str
-    err: str
-    error: Exception | None = None
-
-    @property
-    def text(self) -> str:
-        """The command line, all output and the exit code."""
-        return f"$ qnnmem {shlex.join(self.words)}\n{self.out}{self.err}[{self.code}]"
-
-    @property
-    def sentence(self) -> str:
-        """The error sentence; empty if the command printed none."""
-        return next((line for line in self.err.splitlines() if line.startswith("qnnmem: ")), "")
 
 
 @dataclass(frozen=True)
@@ -60,27 +36,6 @@ class Advice:
         bare = re.sub(r"'[^']*'|\S*[/.]\S*|[\d,]*\d[\d,]*", "N", self.why)
         options = " ".join(sorted(word for word in self.words if word.startswith("-")))
         return self.source.words[0], self.kind, f"{bare} | {self.words[0]} {options}"
-
-
-def ask(*words: str) -> Answer:
-    """Run the whole program in this process, like its `main`."""
-    caught: list[Exception] = []
-    say = outcome._say
-
-    def keep(exc: Exception) -> int:
-        caught.append(exc)
-        return say(exc)
-
-    before, out, err = sys.argv, io.StringIO(), io.StringIO()
-    sys.argv = ["qnnmem", *words]
-    outcome._say = keep
-    try:
-        with redirect_stdout(out), redirect_stderr(err):
-            code = outcome.outcome(lambda: False)
-    finally:
-        sys.argv, outcome._say = before, say
-    error = caught[0] if caught else None
-    return Answer(words, code, out.getvalue(), err.getvalue(), error)
 
 
 def advice_in(answer: Answer) -> Iterator[Advice]:

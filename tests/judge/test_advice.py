@@ -11,11 +11,10 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from command_line import Answer, ask
 from judge.advice import (
     Advice,
-    Answer,
     advice_in,
-    ask,
     matches,
     named_options,
     templates,
