@@ -34,6 +34,8 @@ PROGRAMS = (
 _JOBS = "qnnmem.workbench.job_child"  # starts children itself
 LINE = 200  # descriptor of the server connection; below the limit of a small machine
 _LIBRARIES = ("onnx.checker", "onnx.inliner", "onnx.shape_inference", "onnxruntime")
+# What the programs import when they need it.
+_LATER = ("numpy.random", "onnxruntime.quantization", "qnnmem.htp.native.session")
 # Variables that Python, the loader and libraries read only at their start.
 _READ_AT_START = (
     *("PYTHON", "LD_", "GLIBC_", "MALLOC_", "LC_", "LANG"),
@@ -141,7 +143,7 @@ class WarmServer(WarmLine):
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         super().__init__(ours)
         with theirs:
-            words = (str(theirs.fileno()), *_LIBRARIES, *PROGRAMS, "warm_jobs", *more)
+            words = (str(theirs.fileno()), *_LIBRARIES, *PROGRAMS, *_LATER, "warm_jobs", *more)
             self.process = _POPEN(
                 [_PYTHON, "-P", "-m", "warm_server", *words],
                 env=dict(environment),
