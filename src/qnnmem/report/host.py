@@ -20,7 +20,7 @@ def verdict(report: HostResult) -> str:
             f"{report.blindness}"
         )
     if not report.has_dsp:
-        return f"cannot tell: neither a QNN library nor a DSP on {place}"
+        return f"cannot tell: there is neither a QNN library nor a DSP on {place}"
     unknown = sum(check.verdict is HostVerdict.NOT_KNOWN for check in report.checks)
     rest = f"{counted(unknown, 'check')} undecided" if unknown else "all checks done"
     if not report.problems:

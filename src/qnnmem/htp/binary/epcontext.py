@@ -41,7 +41,8 @@ def find_context(model: Piece) -> Piece:
     if len(contexts) > 1:
         # The bill of one context would look like the bill of the whole model.
         raise LoadError(
-            model.name, f"contains {len(contexts)} context binaries; only one at a time can be read"
+            model.name,
+            f"contains {len(contexts)} context binaries; a model is read only if it contains one",
         )
     context = contexts[0]
     if isinstance(context, Piece):

@@ -54,7 +54,7 @@ def _header(piece: Piece, gathered: Gathered) -> tuple[int, int]:
         raise Damaged("the file does not start like an ExecuTorch program")
     if identifier[1] != _KNOWN:
         version = head[4:8].decode("ascii")
-        gathered.notes.append(f"format {version} is unknown; it was read as ET12")
+        gathered.notes.append(f"format {version} is unknown; the file was read as ET12")
     if head[8:12] != b"eh00" or len(head) < 8 + _EXTENDED.size:
         return piece.size, 0
     _, length, size, segments = _EXTENDED.unpack_from(head, 8)
