@@ -73,8 +73,10 @@ def test_a_file_that_cannot_be_judged_has_its_reason_below(folder: Path) -> None
         (folder / "made" / name).write_bytes(MODEL)
     done = run("fit", "made")
     assert exit_code(done) == 2
-    assert done.stdout.splitlines()[0].startswith("2 of 5 files not judged, does not fit: 1 of 3")
-    assert done.stdout.count("not judged") == 3
+    assert done.stdout.splitlines()[0].startswith(
+        "no verdict on 2 of 5 files, does not fit: 1 of 3"
+    )
+    assert done.stdout.count("no verdict") == 3
     assert "must be compiled first; choose a SoC, e.g. --soc SM8650" in " ".join(
         done.stderr.split()
     )

@@ -165,7 +165,7 @@ def test_mistakes_need_a_graph_that_allows_them(binary: Path, tmp_path: Path) ->
     model = tmp_path / "model_ctx.onnx"
     model.write_bytes(epcontext("model.bin"))
     done = run(model, "--misuse")
-    assert (command_line.exit_code(done), "--misuse takes the context binary itself") == (
+    assert (command_line.exit_code(done), "--misuse needs the context binary itself") == (
         2,
         command_line.sentence(done).partition(": ")[2].partition(",")[0],
     )

@@ -127,7 +127,7 @@ def _show_shapes(task: FixTask, output: Output) -> int:
     if output.is_json or task.options.recipe is not None or task.options.is_htp:
         raise UsageError(
             "several --shape sets cannot be combined with --json, --apply or --backend htp; "
-            "give one set at a time"
+            "pass one set at a time"
         )
     sets, parts, done = shape_sets(task.options.shapes), [], []
     stem = Path(task.model).stem

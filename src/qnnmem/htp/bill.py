@@ -258,8 +258,8 @@ def may_be_unset(graph: HtpGraph, largest_size: Sourced) -> bool:
 
 
 PD_FORMULA = (
-    "weights rounded up to 2 MiB + IO + DDR tensors + spill/fill + VTCM + run list (1.16 "
-    "to 1.8 times the op data plus up to 32 KiB)"
+    "weights rounded up to 2 MiB + IO + DDR tensors + spill/fill + VTCM + run list (up "
+    "to 32 KiB plus 1.16 to 1.8 times the op data)"
 )
 
 

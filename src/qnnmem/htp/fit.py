@@ -236,7 +236,7 @@ def _unknown(check: FitCheck) -> Words:
     if check.limit is None:
         return f"{title}: the limit is unknown"
     low, high = check.need.low.value, check.need.high.value
-    need = f"the need is {low:,} to {counted(high, 'byte')}, the limit {check.limit.value:,}"
+    need = f"the need is {low:,} to {counted(high, 'byte')}, the limit is {check.limit.value:,}"
     where = "" if has_library() else ", on Linux x86-64"
     return f"{title}: {need}; ", Setting("load"), f" gets the exact size from the library{where}"
 
@@ -568,7 +568,7 @@ def _less_vtcm(fit: Fit, options: CompileOptions) -> Iterator[Nearby]:
     sizes = {left, left // 2} if left >= 1 else {has // 2, has // 4}
     for size in sorted((size for size in sizes if 1 <= size < has), reverse=True):
         less = replace(options, vtcm_mb=size)
-        yield Nearby(Setting("vtcm_mb", str(size)), "the graph takes less VTCM", soc, less)
+        yield Nearby(Setting("vtcm_mb", str(size)), "the graph uses less VTCM", soc, less)
 
 
 def _smaller_dims(fit: Fit, options: CompileOptions) -> Iterator[Nearby]:

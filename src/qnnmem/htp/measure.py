@@ -323,7 +323,7 @@ def bill_of_loaded(path: Path, soc: Soc | None, time_limit_s: float = LOAD_TIME_
     A missing estimate is an error here, because the caller asked for it.
     """
     if path.suffix.lower() == ".onnx":
-        rest = " takes the context binary itself, not a model that contains it"
+        rest = " needs the context binary itself, not a model that contains it"
         raise UsageError((f"{path}: ", Setting("load"), rest))
     context = context_of(path)
     rest = " reads the numbers from the file itself, on any machine"

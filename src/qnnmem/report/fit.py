@@ -286,7 +286,7 @@ def verdict_on_files(rows: Sequence[FitRow]) -> str:
     """Return a one-line verdict on all files."""
     judged = [row for row in rows if isinstance(row, FitResult)]
     refused = len(rows) - len(judged)
-    parts = [f"{refused} of {len(rows)} files not judged"] if refused else []
+    parts = [f"no verdict on {refused} of {len(rows)} files"] if refused else []
     for answer in (False, None):
         names = [shorten(row.file, 40) for row in judged if row.fits is answer]
         if names:
@@ -305,7 +305,7 @@ def _file_table(rows: Sequence[FitRow]) -> Iterator[str]:
 
 def _cells(row: FitRow) -> Iterator[tuple[str, ...]]:
     if isinstance(row, RefusedFile):
-        yield row.input, "-", "-", "-", "not judged"
+        yield row.input, "-", "-", "-", "no verdict"
         return
     for fit in row.socs:
         tightest = None if fit.fits is None else fit.tightest

@@ -308,7 +308,9 @@ def render_table(rows: Sequence[FixRow]) -> str:
 
 def _verdict_on_all(rows: Sequence[FixRow]) -> str:
     done = [row for row in rows if isinstance(row, FixedModel)]
-    parts = [f"{len(rows) - len(done)} of {len(rows)} not judged"] if len(done) < len(rows) else []
+    parts = (
+        [f"no verdict on {len(rows) - len(done)} of {len(rows)}"] if len(done) < len(rows) else []
+    )
     over = sum(row.fits is False for row in done)
     fits = sum(row.fits is True for row in done)
     parts += [f"does not fit: {over} of {len(done)}"] if over else []
@@ -319,7 +321,7 @@ def _verdict_on_all(rows: Sequence[FixRow]) -> str:
 
 def _cells(row: FixRow) -> tuple[str, ...]:
     if isinstance(row, RefusedFile):
-        return row.input, "-", "-", "-", "-", "-", "not judged"
+        return row.input, "-", "-", "-", "-", "-", "no verdict"
     before, after, best = row.before_bytes, row.after_bytes, row.chosen
     ratio = f"{after / before:.2f}" if before and after is not None else "-"
     gap = best.largest_difference

@@ -140,7 +140,7 @@ def _windows(graph: InspectedGraph) -> Iterator[str]:
 
 def _window(window: FrameWindow) -> str:
     mode = "blocks until full" if window.blocking else "never blocks"
-    frames = f"{window.frames:,} of {counted(window.size, 'frame')} arrive per execute"
+    frames = f"{window.frames:,} of {counted(window.size, 'frame')} arrive per execution"
     reset = f", reset by {shorten(window.reset)}" if window.reset is not None else ""
     padding = f", starts with {window.padding:,} zero frames" if window.padding else ""
     name, stride = shorten(window.name), window.stride

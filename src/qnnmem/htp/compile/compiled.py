@@ -262,7 +262,7 @@ class CompileFailure:
 def cluster_options(options: CompileOptions) -> CompileOptions:
     """Return options that are valid on other machines; raise UsageError if any is a local file."""
     if any(isinstance(value, Path) for value in options.values.values()):
-        raise UsageError("a cluster takes input values as numbers, not as files")
+        raise UsageError("on a cluster, input values must be numbers, not files")
     return replace(options, log_file=None)
 
 

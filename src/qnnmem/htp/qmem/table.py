@@ -407,7 +407,7 @@ def obstacle(graphs: Sequence[HtpGraph]) -> Words:
         return problem, Setting("run"), " cannot tell apart"
     total = sum(tensor.nbytes for tensor in graphs[0].tensors)
     if total > MOST_IO:
-        return f"has {total:,} bytes of IO; ", Setting("run"), f" takes at most {MOST_IO:,}"
+        return f"has {total:,} bytes of IO; ", Setting("run"), f" accepts at most {MOST_IO:,}"
     return ""
 
 
@@ -432,7 +432,7 @@ class _CachedOutputs:
 # --- The table of a file: a binary unchanged, a model compiled first ------------------------------
 
 
-_OF_BINARY = (Setting("run"), " takes the context binary itself, not a model that contains it")
+_OF_BINARY = (Setting("run"), " needs the context binary itself, not a model that contains it")
 
 
 class QmemTable(NamedTuple):
@@ -492,7 +492,7 @@ def _misuses(
     if not is_binary_itself(path):
         itself = (
             Setting("misuse"),
-            " takes the context binary itself, not a model that contains it",
+            " needs the context binary itself, not a model that contains it",
         )
         raise UsageError(chain_words(f"{path}: ", itself))
     graph = context.graphs[0]
