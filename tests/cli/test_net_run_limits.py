@@ -115,7 +115,7 @@ def arguments(file: str, *lines: str) -> list[str]:
 def test_an_endless_execution_is_ended_by_time() -> None:
     """The time limit ends an endless execution, keeps earlier results and names --time-limit."""
     words = arguments(endless(), "few.raw x4.raw", "many.raw x4.raw")
-    limit = patient(4)
+    limit = patient(2)
     done = run(*words, "--time-limit", str(limit))
     assert exit_code(done) == 1
     assert done.stdout.endswith("Graph Execution failure\n")

@@ -444,7 +444,7 @@ def test_a_program_reads_no_other_file(bench: Any, where: str, holder: str) -> N
 
 def test_a_hanging_program_is_refused(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """A program with an endless loop is refused when its trial run times out."""
-    monkeypatch.setattr(program_run, "_CHECK_TIME_LIMIT_S", patient(2))
+    monkeypatch.setattr(program_run, "_CHECK_TIME_LIMIT_S", patient(1))
 
     def info(name: str, kind: int) -> onnx.ValueInfoProto:
         return helper.make_tensor_value_info(name, kind, [] if kind != FLOAT else None)
