@@ -25,6 +25,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import chain
 from pathlib import Path
@@ -253,12 +254,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def warm_cache(folder: Path) -> Path:
-    """Return a cache folder filled by one run of the doctor; each case gets a copy."""
+    """Return a cache folder filled by one run of the doctor; each case gets a copy.
+
+    A log as short as that run's needs no compiled search, which the logs of cases do.
+    """
+    from qnnmem.doctor.logs.compiled_search import TEXTS
+    from qnnmem.errors import UsageError
+    from qnnmem.native_parts import made_objects
+
     cache = folder / "warm"
     cache.mkdir()
     os.environ["XDG_CACHE_HOME"] = str(cache)
     command = [sys.executable, "-m", "qnnmem", "doctor", str(EXAMPLE_LOG)]
     subprocess.run(command, stdout=subprocess.DEVNULL, check=False)  # noqa: S603  it has a failure
+    with suppress(UsageError):  # there is no compiler
+        made_objects(TEXTS)
     return cache
 
 
