@@ -35,7 +35,10 @@ _JOBS = "qnnmem.workbench.job_child"  # starts children itself
 LINE = 200  # descriptor of the server connection; below the limit of a small machine
 _LIBRARIES = ("onnx.checker", "onnx.inliner", "onnx.shape_inference", "onnxruntime")
 # What the programs import when they need it.
-_LATER = ("numpy.random", "onnxruntime.quantization", "qnnmem.htp.native.session")
+_LATER = (
+    *("numpy.random", "onnxruntime.quantization", "qnnmem.htp.native.session"),
+    "warm_libraries",
+)
 # Variables that Python, the loader and libraries read only at their start.
 _READ_AT_START = (
     *("PYTHON", "LD_", "GLIBC_", "MALLOC_", "LC_", "LANG"),
