@@ -201,6 +201,25 @@ def test_a_process_that_goes_on_can_collect_its_garbage(monkeypatch: pytest.Monk
     assert seen() is None
 
 
+def test_a_process_ends_at_once_after_its_work() -> None:
+    """`command` runs the handlers at exit, flushes the output and keeps the exit code."""
+    program = (
+        "import atexit, sys, qnnmem.cli\n"
+        "class Kept:\n"
+        "    def __del__(self): print('freed')\n"
+        "kept = Kept()\n"
+        "def main():\n"
+        "    atexit.register(print, 'last work')\n"
+        "    sys.exit(3)\n"
+        "qnnmem.cli.main = main\n"
+        "qnnmem.cli.command()"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (3, "last work\n", "")
+
+
 def test_an_interrupt_ends_with_130(tmp_path: Path) -> None:
     """Ctrl-C prints "interrupted" and gives exit code 130."""
     program = (

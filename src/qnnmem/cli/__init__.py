@@ -14,6 +14,34 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+def command() -> None:
+    """Run the command line as a process of its own; end the process without freeing its modules.
+
+    The operating system frees the memory faster: Python takes 5 ms, a twentieth of a short run.
+    """
+    import atexit
+    import os
+
+    code: int | None = None
+
+    def end() -> None:
+        if code is None:
+            return
+        try:
+            for stream in (sys.stdout, sys.stderr):
+                stream.flush()
+        except (AttributeError, OSError, ValueError):
+            return  # a closed stream: Python ends the process as ever
+        os._exit(code)
+
+    atexit.register(end)  # registered first, so it runs after all other work at exit
+    try:
+        main()
+    except SystemExit as exc:
+        code = exc.code if isinstance(exc.code, int) else None
+        raise
+
+
 def main() -> None:
     """Run the command line and exit with its code."""
     from qnnmem.cli import signals

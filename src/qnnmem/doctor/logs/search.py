@@ -128,6 +128,13 @@ class _AnchorIndex:
             by_gram.setdefault(rarest, []).append((number, anchor))
         return by_gram
 
+    def occur(self, line: bytes) -> bool:
+        """Return True if one of the anchors is in a lower-case line."""
+        for _, anchor in self._anchors:  # noqa: SIM110 - `any` takes twice as long
+            if anchor in line:
+                return True
+        return False
+
     def hits(self, line: bytes, shift: int) -> list[tuple[int, int]]:
         """Return the end (plus `shift`) and the number of every anchor in a lower-case line."""
         asked: Iterable[tuple[int, bytes]] = self._anchors
@@ -169,9 +176,14 @@ class PlainEngine(_TextsOnly):
         ]
 
     def lines(self, buffer: LogBytes, low: int, high: int, memory: LineMemory) -> list[PlaceOfLine]:
-        """Return lines that contain a prefilter key, or a QNN word and a failure word."""
+        """Return lines that contain an anchor, or a QNN word and a failure word."""
         text = bytes(memoryview(buffer)[low:high]).lower()
-        found = {span for key, _ in self._keys for span in _lines_with(text, key)}
+        found = {
+            (start, stop)
+            for key, anchors in self._keys
+            for start, stop in _lines_with(text, key)
+            if anchors.occur(text[start:stop])
+        }
         for word in FAILING_TEXTS:
             found.update(
                 (start, stop)
