@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 BUILT_IN = Path(__file__).parent / "entries"
 
-_FORMAT = 16
+_FORMAT = 17
 _MAX_LINES = 2000  # lines of one folder; the built-in folder has a thousand
 
 
@@ -52,6 +52,7 @@ class PackedKnowledge(msgspec.Struct, frozen=True):
     folded: msgspec.Raw  # list of `FoldedTemplate` in JSON: most logs need none of them
     anchors: dict[str, list[int]]  # fixed texts, with the templates that contain them
     prefilters: list[str]
+    numbered: list[int]  # templates with a digit in their prefilter text or an anchor
     keys: dict[str, list[int]]  # search texts, with the anchors to look for in the same line
     entries: tuple[Entry, ...]  # without the texts for people
     tested: list[str]  # signs whose numbers a condition compares
@@ -69,6 +70,7 @@ class Knowledge:
         self.signs, self.calls, self.opens = packed.signs, packed.calls, packed.opens
         self.texts, self.holes, self.anchors = packed.texts, packed.holes, packed.anchors
         self.prefilters, self.keys = packed.prefilters, packed.keys
+        self.numbered = packed.numbered
         self.entries, self.by_sign = packed.entries, packed.by_sign
         self.tested = frozenset(packed.tested)
         self.reads = packed.reads
@@ -313,12 +315,21 @@ def pack(lines: Sequence[Line], entries: Sequence[Entry], key: str = "") -> Pack
         folded=msgspec.Raw(msgspec.json.encode(with_rarest(forms))),
         anchors=anchors,
         prefilters=chosen,
+        numbered=[
+            number
+            for number, (one, text) in enumerate(zip(templates, chosen, strict=True))
+            if any(map(_has_digit, (text, *one.anchors)))
+        ],
         keys=prefilter.keys(templates, chosen, list(anchors)),
         entries=tuple(_for_judging(entry) for entry in entries),
         tested=sorted(tested),
         by_sign=by_sign,
         whys={entry.id: why for entry in entries if (why := root_cause(entry))},
     )
+
+
+def _has_digit(text: str) -> bool:
+    return any(digit in text for digit in "0123456789")
 
 
 def _read_holes(line: Line) -> tuple[tuple[str, str], ...]:

@@ -12,7 +12,6 @@ import threading
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import cache, cached_property
-from itertools import chain
 
 import msgspec
 
@@ -238,12 +237,9 @@ class _NumberedTemplates:
         self._of_head: list[int] = []  # templates that may begin in the head of a line
         self._by_anchor: dict[bytes, list[tuple[int, bytes]]] = {}  # with their prefilter texts
         prefilters = knowledge.prefilter_bytes
-        texts = {*prefilters, *chain(*anchors.values())}
-        digits = {text for text in texts if text.translate(None, b"0123456789") != text}
         alike = cache(_alike)
-        for index, own in anchors.items():
-            if prefilters[index] not in digits and digits.isdisjoint(own):
-                continue
+        for index in knowledge.numbered:
+            own = anchors[index]
             if any(map(_OF_HEAD.match, (prefilters[index], *own))):
                 self._of_head.append(index)
                 continue
