@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
-
 from qnnmem.errors import Setting, Words, join_words
 
 # Settings whose option differs from their name with dashes.
@@ -22,7 +20,11 @@ _FLAGS = {
 def flag(setting: Setting) -> str:
     """Return the option that sets a setting to its value, ready to paste."""
     name = _FLAGS.get(setting.name, f"--{setting.name.replace('_', '-')}")
-    return f"{name} {shlex.quote(setting.value)}" if setting.value else name
+    if not setting.value:
+        return name
+    import shlex
+
+    return f"{name} {shlex.quote(setting.value)}"
 
 
 def flag_word(setting: Setting) -> str:

@@ -16,7 +16,6 @@ from qnnmem.doctor.logs import header
 from qnnmem.doctor.logs.line import SCALES
 from qnnmem.doctor.logs.reading import code_alone, ends_well, names_only_call, read
 from qnnmem.doctor.logs.session import NEAR, LogSession, Sighting
-from qnnmem.doctor.pool import FailedPool
 from qnnmem.results.incident import Candidate, Conclusion, Evidence, Incident, Resemblance
 
 if TYPE_CHECKING:
@@ -363,6 +362,8 @@ def _incident(
     quantities, shortage = names.quantities([(template, deciding), *others])
     origins: dict[str, str] = {}
     if shortage is None and judgement.entry is not None and judgement.entry.pool_bytes:
+        from qnnmem.doctor.pool import FailedPool
+
         counted = _counted(knowledge, seen)
         pool = FailedPool(judgement.entry.pool_bytes, counted["level"], counted["added"])
         quantities, origins, shortage = pool.numbers(quantities, deciding.offset)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import heapq
 import struct
 from array import array
 from collections.abc import Iterator
@@ -70,6 +69,8 @@ class Spool:
             yield from (data.decode("ascii") for data in self._stored(self._file))
 
     def _stored(self, file: IO[bytes]) -> Iterator[bytes]:
+        import heapq
+
         ends = [*self._runs[1:], self._end]
         runs = [
             _rows(file, *run, alone=len(ends) == 1) for run in zip(self._runs, ends, strict=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shlex
 from collections.abc import Iterable, Sequence
 from itertools import chain, count
 from pathlib import Path
@@ -20,6 +19,8 @@ def shell_line(words: Iterable[str]) -> str:
 def shell_word(word: str) -> str:
     """Return one quoted word; unprintable characters use `$'...'` escapes of bash, zsh and ksh."""
     if word.isprintable():
+        import shlex
+
         return shlex.quote(word)
     return "$'" + "".join(map(_escaped, word)) + "'"
 

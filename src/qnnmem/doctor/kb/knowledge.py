@@ -20,11 +20,11 @@ from qnnmem.cache import digest
 from qnnmem.doctor import cache
 from qnnmem.doctor.kb.entry import COUNTED, Entry, Line
 from qnnmem.doctor.kb.files import KbFiles, read_files
-from qnnmem.doctor.kb.fold import FoldedTemplate, SecondReading, folded, with_rarest
 from qnnmem.errors import UsageError
 from qnnmem.wire import ready
 
 if TYPE_CHECKING:
+    from qnnmem.doctor.kb.fold import SecondReading
     from qnnmem.doctor.kb.matcher import Matcher
 
 BUILT_IN = Path(__file__).parent / "entries"
@@ -179,6 +179,8 @@ class Knowledge:
     @cached_property
     def second_reading(self) -> SecondReading:
         """Matcher for lines that spell a message differently from its template."""
+        from qnnmem.doctor.kb.fold import FoldedTemplate, SecondReading
+
         return SecondReading(
             msgspec.json.decode(self.packed.folded, type=ready(list[FoldedTemplate]))
         )
@@ -276,6 +278,7 @@ def _parsed(folder: KbFiles, own: bool) -> tuple[tuple[Line, ...], tuple[Entry, 
 def pack(lines: Sequence[Line], entries: Sequence[Entry], key: str = "") -> PackedKnowledge:
     """Pack lines and entries into plain lists; raise UsageError for an unknown sign."""
     from qnnmem.doctor.kb import prefilter
+    from qnnmem.doctor.kb.fold import folded, with_rarest
     from qnnmem.doctor.kb.sections import root_cause
     from qnnmem.doctor.kb.template import parse
 

@@ -61,16 +61,7 @@ _PRINTS_FROM = lazy_pattern(
 _FOLDER = lazy_pattern(
     rb"\b[a-z]{2,8}://\S{1,400}|(?:[a-z]:)?(?:[\w.+@~,-]{0,80}[/\\]){2,40}|(?<=[\s\"'(=])/"
 )
-_RELAYED_ERROR = lazy_pattern(rb"<e>|\[ ?err(?:or)? ?\]|level=error|\[e:| - error - ")
 _SAYS_ERROR = lazy_pattern(rb"\berror[:\]]")
-_CALM = lazy_pattern(
-    rb"<[vdi]>|\[ ?(?:info|debug|verbose|trace) ?\]|\[[vdi]:| - (?:info|debug) - "
-    rb"|^(?:verbose|debug|info): ?(?:\[|[\w.]{1,40}:)"
-    rb"|^\S{1,200}\.(?:c|cc|cpp|cxx|h|hpp):\d+(?::\d+)?: (?:warning|note):"
-)
-_WARNED = lazy_pattern(
-    rb"<w>|\[ ?warn(?:ing)? ?\]|\[w:| - warning - |^warning: ?(?:\[|[\w.]{1,40}:)"
-)
 _HEADS = 48  # bytes of a message that may be the head of a relayed line
 _SHARE = lazy_pattern(rb"(?<![0-9/.])([0-9]+)/([0-9]+)(?= (?:\w+ )?passed)")
 _EMPTY = (b"", b"<e>")
@@ -214,7 +205,10 @@ def _has_ours(low: bytes) -> bool:
 
 def code_at_end(text: bytes) -> int | None:
     """Return the code at the end of a line; None if there is no known code."""
-    low = _PRINTS_FROM.sub(b" ", text[-_END:].lower())
+    end = text[max(header.parse(text).body, len(text) - _END) :]
+    if not _has_digit(end):
+        return None  # as most ends: no pattern need be compiled for them
+    low = _PRINTS_FROM.sub(b" ", end.lower())
     for pattern in (_CODE, _LAST_CODE, _ONLY_CODE):
         for found in reversed(pattern.findall(low)):
             code = _number(found)
@@ -306,15 +300,15 @@ def _is_ours(low: bytes) -> bool:
 def _level(level: str, before: bytes, body: bytes) -> str:
     """Return the level of a line; if it relays another line, the level of that line counts."""
     start = before + body[:_HEADS]
-    if b"<e>" in before + body or _RELAYED_ERROR.search(body[:80]):
+    if b"<e>" in before + body or words.rule("marked as error").search(body[:80]):
         return "error"
-    if level in ("D", "V") or _CALM.search(start):
+    if level in ("D", "V") or words.rule("marked as calm").search(start):
         return "calm"
     if level != "I" and _SAYS_ERROR.search(body[:80]):
         return "error"
     if level == "I":
         return "calm"
-    if level == "W" or _WARNED.search(start):
+    if level == "W" or words.rule("marked as warning").search(start):
         return "warned"
     return "error" if level in ("E", "F", "A") else ""
 
