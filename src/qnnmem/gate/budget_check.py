@@ -389,7 +389,10 @@ def _fit_check(
 
 
 def _said_here(why: Words) -> Words:
-    """Return why a verdict is missing, without advice about options that no budget file has."""
+    """Return why a verdict is missing, without the advice to set --partition.
+
+    A budget file cannot set this option.
+    """
     if isinstance(why, str) or Setting("partition") not in why:
         return why
     index = why.index(Setting("partition"))

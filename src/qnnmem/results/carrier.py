@@ -1,4 +1,4 @@
-"""A deployment file: context binaries, host memory, and what the file claims."""
+"""A deployment file: context binaries, host memory, and what the file says about the binaries."""
 
 from __future__ import annotations
 

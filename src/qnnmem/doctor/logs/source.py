@@ -84,7 +84,7 @@ class _Rest(NamedTuple):
 
 
 class OpenPart:
-    """Open part of a log, decompressed while it is read; `notes` lists its defects."""
+    """A part of a log, open for reading and decompressed meanwhile; `notes` lists its defects."""
 
     def __init__(self, name: str, file: IO[bytes], packed: str) -> None:
         self.name, self.packed = name, packed

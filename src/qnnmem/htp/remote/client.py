@@ -166,7 +166,7 @@ class Connection(PipeEnd):
         self._join()
 
     def _join(self) -> None:
-        """Wait briefly for the threads; another program can keep a pipe open for long."""
+        """Wait briefly for the threads to end; a program that keeps a pipe open can delay them."""
         until = time.monotonic() + _GOODBYE_S
         living = [thread for thread in self._threads if thread.ident is not None]
         while living and time.monotonic() < until:

@@ -49,7 +49,7 @@ def read_with_graph(
 
     The nodes are None if an operator has no translation; a note in the model names the operator.
     With `reals`, the nodes compute with real numbers between DequantizeLinear and QuantizeLinear.
-    Other tools can change nodes of this form.
+    This is the usual form of a quantized ONNX model, which `fix` can change.
     """
     from qnnmem.loader.tflite.operators import translate
 

@@ -259,7 +259,7 @@ class TfliteStep(NodeWriter):
     def _dequantize(
         self, name: str, scales: Sequence[float], zeros: Sequence[int], axis: int, dtype: Any
     ) -> str:
-        """Return the name of a constant's real numbers, dequantized channel by channel."""
+        """Dequantize a constant channel by channel; return the name of its real numbers."""
         import numpy
 
         encoding = (numpy.asarray(scales, "f4"), numpy.asarray(zeros, dtype))
@@ -282,7 +282,7 @@ class TfliteStep(NodeWriter):
         self.write_raw(self.emit("Transpose", value, perm=perm) if perm else value, position)
 
     def activated(self, value: str) -> str:
-        """Return the name of real numbers after the fused activation."""
+        """Apply the fused activation to real numbers; return the name of the result."""
         low, high = self._real_limits()
         return value if low is None else self.emit_clip(value, low, high)
 
@@ -294,7 +294,10 @@ class TfliteStep(NodeWriter):
         return _REAL_LIMITS[activation]
 
     def rounded(self, value: str, tensor: RawTensor) -> str:
-        """Return the name of real numbers after quantization; halves are rounded away from zero."""
+        """Quantize real numbers; return the name of the integers.
+
+        Halves are rounded away from zero. With `reals`, QuantizeLinear rounds them to even.
+        """
         if self._draft.reals:
             return self._quantized(value, tensor)
         scale, zero = self.encoding(tensor)
@@ -307,7 +310,7 @@ class TfliteStep(NodeWriter):
         return self.emit("Cast", clipped, to=onnx_type_of(self.dtype(tensor)))
 
     def _quantized(self, value: str, tensor: RawTensor) -> str:
-        """Return the name of real numbers after a QuantizeLinear and the fused activation."""
+        """Quantize real numbers with QuantizeLinear, clipped to the limits of the activation."""
         import numpy
 
         scale, zero = self.encoding(tensor)

@@ -37,7 +37,10 @@ def stored_value(type_: int, shape: Shape, data: bytes | memoryview) -> Any:
 
 
 def compute(call: Call, shapes: list[Shape]) -> list[Any]:
-    """Return the numbers in each output, for small tensors only; None if they depend on data."""
+    """Return the elements of each output; None for each if they are unknown before a run.
+
+    The elements of large tensors are not computed.
+    """
     unknown = [None] * len(shapes)
     if any(math.prod(shape) > _MOST for shape in shapes):
         return unknown
@@ -47,7 +50,7 @@ def compute(call: Call, shapes: list[Shape]) -> list[Any]:
 
 
 def evaluate(call: Call, shapes: list[Shape]) -> list[Any] | None:
-    """Return the numbers in each output; None if they depend on data or cannot be computed."""
+    """Return the elements of each output; None if they are unknown before a run."""
     function = None if call.op.custom else _FUNCTIONS.get(call.op.type)
     dtypes = [DTYPES.get(tensor.type) for tensor in call.outputs]
     if function is None or None in dtypes:

@@ -500,9 +500,10 @@ def carrier_section(result: CarrierResult) -> PageSection:
 
 
 def carrier_parts(facts: CarrierFacts) -> Iterator[Html]:
-    """Yield tables of contexts, the application's memory, the file's claims and unread parts.
+    """Yield tables: contexts, the application's memory, statements of the file, unread parts.
 
-    A context that several methods or models use is one row.
+    A context that several methods or models use is one row. What the file says about its binaries
+    is next to what the binaries say.
     """
     contexts = [
         (
