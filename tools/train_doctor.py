@@ -487,10 +487,12 @@ def worst(texts: Sequence[Text], found: dict[int, Answer]) -> Iterator[str]:
     for at, answer in found.items():
         if texts[at].names_cause:
             wrong = [cause for cause in answer.causes if cause not in texts[at].causes]
-            said = wrong[0] if wrong else "" if answer.causes else "not named"
+            said = wrong[0] if wrong else "" if answer.causes else "no cause"
             if said:
                 pairs[texts[at].causes[0], said] += 1
-    yield "| cause | named by the doctor | logs |"
+    yield "The most frequent errors in logs that show the cause:"
+    yield ""
+    yield "| labelled cause | the doctor names | logs |"
     yield "|---|---|--:|"
     for (cause, said), count in sorted(pairs.items(), key=lambda one: (-one[1], one[0]))[:WORST]:
         yield f"| `{cause}` | {said if ' ' in said else f'`{said}`'} | {count} |"
