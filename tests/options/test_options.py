@@ -10,7 +10,7 @@ import click
 import pytest
 from click.testing import CliRunner
 
-from qnnmem.cli.options import takes
+from qnnmem.cli.options import dress, takes
 from qnnmem.cli.verbs import qnnmem
 from qnnmem.errors import Setting, UsageError
 from qnnmem.flags import flag
@@ -47,6 +47,7 @@ def test_a_new_field_is_an_option_of_the_command_line() -> None:
     def command(options: WithNewOption) -> None:
         seen.append(options)
 
+    dress(command)
     runner = CliRunner()
     assert re.search(
         r"--sketch .*Stop after this many rounds", runner.invoke(command, ["--help"]).stdout

@@ -159,7 +159,7 @@ def diff(before: str, after: str, options: DiffOptions, output: Output) -> int:
     compared.
     """
     from qnnmem.report import diff as report
-    from qnnmem.verbs.gate import compare_files
+    from qnnmem.verbs.diff import compare_files
 
     with ProgressBar("comparing") as bar:
         result = compare_files(before, after, options, verb_call(bar))

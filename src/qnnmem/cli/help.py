@@ -178,23 +178,8 @@ class VerbGroup(StrictGroup):
             formatter.write_dl(rows)
 
 
-def dress(command: click.Command, words: str) -> click.Command:
-    """Add the common options and help layout to a verb and its sub-verbs."""
-    if command.context_class is Page:
-        return command  # already processed
-    command.context_class = Page
-    command.params.append(color_option())
-    command.params.append(_help_all_option())
-    for parameter in command.params:
-        if isinstance(parameter.type, click.IntRange) and parameter.metavar is None:
-            parameter.metavar = "N"
-    if isinstance(command, click.Group):
-        for name, verb in command.commands.items():
-            dress(verb, f"{words} {name}")
-    return command
-
-
-def _help_all_option() -> click.Option:
+def help_all_option() -> click.Option:
+    """Return the option that shows the whole help page."""
     return click.Option(
         ["--help-all"],
         is_flag=True,

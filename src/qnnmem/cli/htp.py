@@ -28,8 +28,6 @@ from qnnmem.options.htp import (
     ValidateOptions,
     WorkerOptions,
 )
-from qnnmem.results.files import worst_code
-from qnnmem.results.schema import encode
 
 if TYPE_CHECKING:
     from qnnmem.cli.output import Output
@@ -64,6 +62,7 @@ def fit(files: tuple[str, ...], options: FitOptions, output: Output) -> int:
     say_verdict("\n".join(named.left_out))
     if len(files) > 1 or files != named.files:
         from qnnmem.report.fit import render_all, verdict_on_files
+        from qnnmem.results.files import worst_code
         from qnnmem.results.fit import FitsResult
 
         rows = _fit_all(named.files, options)
@@ -203,6 +202,8 @@ def sweep(model: str, options: SweepOptions, output: Output) -> int:
         ran = run_sweep(task, call)
     soc = task.soc.name
     if output.is_json:
+        from qnnmem.results.schema import encode
+
         text = encode(ran.as_result(call.flags))
     else:
         text = render_text(
@@ -260,7 +261,6 @@ def place(files: tuple[str, ...], options: PlaceOptions, output: Output) -> int:
     """
     from qnnmem.loader.file_kind import is_kind
     from qnnmem.report.place import render_text, verdict
-    from qnnmem.report.together import render_together, verdict_lines
     from qnnmem.verbs.named_files import named_files, read_by
     from qnnmem.verbs.place import arrange_binaries, place_exit_code, place_files
 
@@ -274,6 +274,8 @@ def place(files: tuple[str, ...], options: PlaceOptions, output: Output) -> int:
                 "LPAI binaries and HTP contexts cannot be placed together; pass files for only "
                 "one backend"
             )
+        from qnnmem.report.together import render_together, verdict_lines
+
         arranged = arrange_binaries([Path(file) for file in named.files], options)
         verdicts = "\n".join(verdict_lines(arranged))
         output.show(arranged, lambda: render_together(arranged), verdicts)
@@ -386,6 +388,7 @@ def provoke(kind: str, options: ProvokeOptions, output: Output) -> int:
 def _store(provoked: Provoked, place: Path, force: bool) -> None:
     """Write the record, the log and the input, or none of them."""
     from qnnmem.atomic_file import shown
+    from qnnmem.results.schema import encode
 
     record, folder = provoked.record, place.parent
     contents = {

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial, wraps
+from functools import cache, partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import click
 
-from qnnmem.cli.help import HelpOption
+from qnnmem.cli.help import HelpOption, Page, color_option, help_all_option
 from qnnmem.errors import UsageError
 from qnnmem.options.option import Opt, OptionField, Options, option_fields
 from qnnmem.options.shared import DetailedOptions, FormatOptions, ResultOptions
@@ -26,6 +26,8 @@ _FORM_OF = {
     **{".sarif": "sarif", ".html": "html", ".svg": "svg", ".txt": "text", ".xml": "junit"},
     **{".png": "png", ".perfetto": "perfetto", ".pftrace": "perfetto"},
 }
+
+_FIELDS = "qnnmem_fields"  # attribute of a command's function: its options, not yet made
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -59,14 +61,13 @@ class OutputPath(click.ParamType):  # type: ignore[type-arg]  # not generic in c
 
 def takes(group: type[Options]) -> Callable[[F], F]:
     """Return a decorator that adds the options of `group`; the command gets them as `options`."""
-    fields = option_fields(group)
 
     def decorate(command: F) -> F:
         @wraps(command)
         def called(*words: Any, **given: Any) -> Any:
-            return command(*words, options=group(**_chosen(fields, given)), **given)
+            return command(*words, options=group(**_chosen(option_fields(group), given)), **given)
 
-        return _with_options(cast(F, called), fields)
+        return _with_options(cast(F, called), partial(option_fields, group))
 
     return decorate
 
@@ -91,20 +92,23 @@ def shows(
         "form": {"text": note, "choices": tuple(forms), "default": default},
         "as_json": {"text": f"Short for --format json; its schema is {schema}."},
     }
-    fields = tuple(
-        field._replace(
-            opt=field.opt.but(**adapted.get(field.name, {})),
-            kind="choice" if field.name == "form" else field.kind,
+
+    @cache
+    def fields() -> tuple[OptionField, ...]:
+        return tuple(
+            field._replace(
+                opt=field.opt.but(**adapted.get(field.name, {})),
+                kind="choice" if field.name == "form" else field.kind,
+            )
+            for field in option_fields(group)
         )
-        for field in option_fields(group)
-    )
 
     def decorate(command: F) -> F:
         @wraps(command)
         def called(*words: Any, **given: Any) -> Any:
             from qnnmem.atomic_file import check_replaceable
 
-            result = group(**_chosen(fields, given))
+            result = group(**_chosen(fields(), given))
             output = _output(result, forms, suffixes or {}, is_inferred=is_inferred)
             if output.path is not None:
                 check_replaceable(output.path, force=output.force)  # before the work starts
@@ -123,8 +127,13 @@ def answered(refused: Mapping[str, str], ignored: Mapping[str, str]) -> Callable
     """Return a decorator that adds the given flags of an SDK tool, to be refused or ignored."""
     kinds = (("Ignored here", ignored), ("Refused here", refused))
     rows = [(name, f"{kind}: {why}.") for kind, flags in kinds for name, why in flags.items()]
-    opts = {name: Opt(f"--{name}", text, metavar="VALUE", is_advanced=True) for name, text in rows}
-    fields = [OptionField(name, opt, "text", False, None) for name, opt in opts.items()]
+
+    def fields() -> list[OptionField]:
+        opts = [
+            (name, Opt(f"--{name}", text, metavar="VALUE", is_advanced=True)) for name, text in rows
+        ]
+        return [OptionField(name, opt, "text", False, None) for name, opt in opts]
+
     return lambda command: _with_options(command, fields)
 
 
@@ -148,11 +157,31 @@ def _output(
     return Output(form or forms[0], path, options.force, verbose)
 
 
-def _with_options(command: F, fields: Iterable[OptionField]) -> F:
-    # click lists the last added option first; options marked `leads` must come first in the help.
-    listed = sorted(fields, key=lambda field: not field.opt.leads)
-    for field in listed[::-1]:
-        command = _click_option(field)(command)
+def _with_options(command: F, fields: Callable[[], Sequence[OptionField]]) -> F:
+    """Note the options for `dress`."""
+    vars(command)[_FIELDS] = (fields, *vars(command).get(_FIELDS, ()))
+    return command
+
+
+def dress(command: click.Command) -> click.Command:
+    """Add all options and the help layout to a verb and its sub-verbs.
+
+    A module has several verbs, and a run needs one: its options are made when it is looked up.
+    """
+    if command.context_class is Page:
+        return command  # already processed
+    command.context_class = Page
+    for fields in vars(command.callback).get(_FIELDS, ()):
+        # Options marked `leads` come first in the help.
+        listed = sorted(fields(), key=lambda field: not field.opt.leads)
+        command.params += map(_click_option, listed)
+    command.params += (color_option(), help_all_option())
+    for parameter in command.params:
+        if isinstance(parameter.type, click.IntRange) and parameter.metavar is None:
+            parameter.metavar = "N"
+    if isinstance(command, click.Group):
+        for verb in command.commands.values():
+            dress(verb)
     return command
 
 
@@ -172,8 +201,8 @@ def _held(field: OptionField, value: Any) -> Any:
     return tuple(field.parsed(text)[0] for text in value)
 
 
-def _click_option(field: OptionField) -> Callable[[F], F]:
-    """Return a decorator that adds the click option of a field."""
+def _click_option(field: OptionField) -> HelpOption:
+    """Return the click option of a field."""
     opt = field.opt
     shown: dict[str, Any] = {"metavar": opt.metavar} if opt.metavar else {}
     if opt.bare:
@@ -192,10 +221,8 @@ def _click_option(field: OptionField) -> Callable[[F], F]:
         shown["shell_complete"] = partial(_starting, opt.offered)
     if opt.envvar:
         shown["envvar"] = opt.envvar
-    return click.option(
-        *filter(None, (opt.short, opt.flag, *opt.aliases)),
-        field.name,
-        cls=HelpOption,
+    return HelpOption(
+        [*filter(None, (opt.short, opt.flag, *opt.aliases)), field.name],
         type=_click_type(field),
         help=f"{opt.text}  [default: {opt.default}]" if opt.default else opt.text,
         is_advanced=opt.is_advanced,

@@ -175,13 +175,14 @@ def _plan_file(
 
 
 def _render(report: PlannedFile, output: Output) -> str:
-    from qnnmem.report.c_source import render_c
     from qnnmem.report.plan import render_answer, render_text
 
     form = output.form
     if form == "csv":
         return _csv(report.plan)
     if form == "c":
+        from qnnmem.report.c_source import render_c
+
         return render_c(report)
     if form == "svg":
         from qnnmem.report.plan_picture import render_svg

@@ -9,7 +9,7 @@ from importlib import import_module
 
 import click
 
-from qnnmem.cli.help import Page, StrictGroup, color_option, dress
+from qnnmem.cli.help import Page, StrictGroup, color_option
 from qnnmem.version import __version__
 
 # Sections of `qnnmem --help`.
@@ -88,8 +88,10 @@ class Verbs(UserDict[str, click.Command]):
     def __getitem__(self, name: str) -> click.Command:
         if name not in VERBS:
             raise KeyError(name)
+        from qnnmem.cli.options import dress
+
         module = import_module(f"qnnmem.cli.{_MODULE_OF.get(name, name)}")
-        return dress(getattr(module, name.replace("-", "_")), name)
+        return dress(getattr(module, name.replace("-", "_")))
 
     def __contains__(self, name: object) -> bool:
         return name in VERBS

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from qnnmem.errors import NoCompiler, QnnMemError, Words, WorkerError
@@ -15,7 +14,7 @@ from qnnmem.htp.installed import (
     worker_commands,
 )
 from qnnmem.htp.requests import RequestOutcome
-from qnnmem.text import printable, quote
+from qnnmem.text import lazy_pattern, printable, quote
 
 
 def find_library() -> Library:
@@ -77,10 +76,10 @@ def has_library() -> bool:
 # --- A library that did not start: the missing part, and how to get it ----------------------------
 
 
-_SETUP = re.compile(r"QNN SetupBackend failed (.{1,2000})")
-_MISSING = re.compile(r"([^\s:/]{1,200}\.so[0-9.]*): cannot open shared object file")
-_TOO_OLD = re.compile(r"version [`'\"](GLIBC(?:XX)?_[0-9.]{1,20})['`\"] not found")
-_BUNDLED = re.compile(r"-[0-9a-f]{8}\.so")  # packages give bundled libraries such names
+_SETUP = lazy_pattern(r"QNN SetupBackend failed (.{1,2000})")
+_MISSING = lazy_pattern(r"([^\s:/]{1,200}\.so[0-9.]*): cannot open shared object file")
+_TOO_OLD = lazy_pattern(r"version [`'\"](GLIBC(?:XX)?_[0-9.]{1,20})['`\"] not found")
+_BUNDLED = lazy_pattern(r"-[0-9a-f]{8}\.so")  # packages give bundled libraries such names
 # Packages that contain a system library: the name on Debian, the name on Fedora.
 _PACKAGES = {
     "libatomic.so.1": ("libatomic1", "libatomic"),

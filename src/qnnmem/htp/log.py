@@ -6,13 +6,13 @@ the relevant lines in the raw bytes; `parse_log` reads them.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
 from dataclasses import astuple, dataclass, field, replace
 from enum import Enum
 from typing import Any
 
 from qnnmem.htp.binary.context import GraphRam
+from qnnmem.text import lazy_pattern
 
 _KIB = 1 << 10
 _MIB = 1 << 20
@@ -34,11 +34,11 @@ KEYWORDS = (
     b"mismatching",
 )
 
-_PREFIX = re.compile(
+_PREFIX = lazy_pattern(
     r"(?:\x1b\[[0-9;]*m)*[0-9]{4}-[0-9-]{5} [0-9:.]{8,20} \[([A-Z]):onnxruntime:[^\]]{0,200}\] ?"
 )
-_MARK = re.compile(r" ?<([EWIVD])> ?")
-_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_MARK = lazy_pattern(r" ?<([EWIVD])> ?")
+_COLOUR = lazy_pattern(r"\x1b\[[0-9;]*m")
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +164,7 @@ def find_refusals(lines: Iterable[LogLine]) -> Iterator[Refusal]:
 
 
 _REFUSALS = tuple(
-    (cause, re.compile(pattern), units)
+    (cause, lazy_pattern(pattern), units)
     for cause, pattern, units in (
         (
             Cause.GRAPH_LIMIT,
@@ -213,9 +213,9 @@ def parse_log(lines: Iterable[LogLine | str]) -> CompileLog:
     )
 
 
-_VERSION = re.compile(r"(?:Backend build version: |hexnn_ver_)(v[0-9.]{3,40}[0-9])")
-_OPTION = re.compile(r"Option: (\w{1,60}) = (.{0,60})")
-_TRAFFIC = re.compile(r"\b(spill|fill|write_total|read_total)_bytes=(\d{1,18})")
+_VERSION = lazy_pattern(r"(?:Backend build version: |hexnn_ver_)(v[0-9.]{3,40}[0-9])")
+_OPTION = lazy_pattern(r"Option: (\w{1,60}) = (.{0,60})")
+_TRAFFIC = lazy_pattern(r"\b(spill|fill|write_total|read_total)_bytes=(\d{1,18})")
 _RAM_FIELD = {
     "spillFillBufferSizes": "spill_fill",
     "nativeKChannelSize": "native_k",
@@ -227,18 +227,20 @@ _RAM_FIELD = {
     "DDRTensorSize": "ddr_tensors",
     "SharedWeightSize": "shared_weights",
 }
-_RAM = re.compile(rf"^({'|'.join(_RAM_FIELD)})=(\d{{1,18}})")
-_PD_GRAPH = re.compile(
+_RAM = lazy_pattern(rf"^({'|'.join(_RAM_FIELD)})=(\d{{1,18}})")
+_PD_GRAPH = lazy_pattern(
     r"Context (\d{1,9}) graph (.*) estimated PD size ~.*nonSharedWeight (\d{1,18}) B "
     r"I/O (\d{1,18}) B runlist (\d{1,18}) B spillfill (\d{1,18}) B"
 )
-_PD_VTCM = re.compile(r"summary, context id (\d{1,9}), graph name:(.*), hexagon.* vtcm (\d{1,18}) ")
-_PD_TOTAL = re.compile(r"Setting context (\d{1,9}) reserved space to (\d{1,18})")
-_PD_CHOSEN = re.compile(r"PD \d{1,9} chosen for context (\d{1,9})")
-_PD_LEFT = re.compile(r"not chosen for context (\d{1,9}) .*available space (\d{1,18})")
-_PD_REFUSED = re.compile(r"Failed to find available PD for contextId (\d{1,9}) ")
-_CODE = re.compile(r"Code: (\d{1,5})\b|\(err=(\d{1,5})\)|done\. status (0x[0-9a-f]{1,16})")
-_TCM_WARNING = re.compile(r"required TCM size \d+ too big for hardware.*")
+_PD_VTCM = lazy_pattern(
+    r"summary, context id (\d{1,9}), graph name:(.*), hexagon.* vtcm (\d{1,18}) "
+)
+_PD_TOTAL = lazy_pattern(r"Setting context (\d{1,9}) reserved space to (\d{1,18})")
+_PD_CHOSEN = lazy_pattern(r"PD \d{1,9} chosen for context (\d{1,9})")
+_PD_LEFT = lazy_pattern(r"not chosen for context (\d{1,9}) .*available space (\d{1,18})")
+_PD_REFUSED = lazy_pattern(r"Failed to find available PD for contextId (\d{1,9}) ")
+_CODE = lazy_pattern(r"Code: (\d{1,5})\b|\(err=(\d{1,5})\)|done\. status (0x[0-9a-f]{1,16})")
+_TCM_WARNING = lazy_pattern(r"required TCM size \d+ too big for hardware.*")
 
 
 @dataclass(slots=True)

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import types
+from collections import ChainMap
 from collections.abc import Callable
 from functools import cache
+from inspect import get_annotations
 from typing import (
     Any,
     ClassVar,
@@ -13,7 +15,6 @@ from typing import (
     Union,
     get_args,
     get_origin,
-    get_type_hints,
 )
 
 from msgspec import Struct
@@ -128,10 +129,16 @@ class OptionField(NamedTuple):
 @cache
 def option_fields(group: type[Options]) -> tuple[OptionField, ...]:
     """Return the options of a type, inherited ones first."""
-    hints = get_type_hints(group, include_extras=True)
+    hints = ChainMap(*(_own_hints(base) for base in group.__mro__))
     names = group.__struct_fields__
     defaults = dict(zip(reversed(names), reversed(group.__struct_defaults__), strict=False))
     return tuple(_field(group, name, hints[name], defaults[name]) for name in names)
+
+
+@cache
+def _own_hints(group: type) -> dict[str, Any]:
+    """Return the types of the fields that a type adds; all its subclasses share them."""
+    return get_annotations(group, eval_str=True)
 
 
 def _field(group: type[Options], name: str, hint: Any, default: Any) -> OptionField:

@@ -6,27 +6,26 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
-from qnnmem.qnn.tensor import Quantization, TensorInfo
 from qnnmem.report.shell import file_word, next_line
 from qnnmem.report.table import as_text, size_words
-from qnnmem.report.tcm import fatal_lines, shared_pools, together, verdict_words
-from qnnmem.results.inspect import (
-    DlcGraph,
-    DlcOp,
-    DlcResult,
-    DlcTensor,
-    FrameWindow,
-    InspectedBinary,
-    InspectedGraph,
-    InspectedState,
-    InspectedTensor,
-)
-from qnnmem.results.plan import TcmAnswer
 from qnnmem.text import MAX_NAME, counted, shorten
 from qnnmem.units import format_size
 
 if TYPE_CHECKING:
     from qnnmem.htp.binary.context import HtpContext, HtpGraph
+    from qnnmem.qnn.tensor import Quantization, TensorInfo
+    from qnnmem.results.inspect import (
+        DlcGraph,
+        DlcOp,
+        DlcResult,
+        DlcTensor,
+        FrameWindow,
+        InspectedBinary,
+        InspectedGraph,
+        InspectedState,
+        InspectedTensor,
+    )
+    from qnnmem.results.plan import TcmAnswer
 
 SHOWN = 20  # operators, and tensors of each kind; --json lists all
 _WIDE = 200  # columns for paths and notes
@@ -39,6 +38,8 @@ Row = TypeVar("Row")
 
 def render_lpai(binary: InspectedBinary, path: str) -> str:
     """Render an LPAI context binary, the verdict first; names are made printable."""
+    from qnnmem.report.tcm import fatal_lines, shared_pools, together
+
     fatal = [line for graph in binary.graphs for line in fatal_lines(graph.tcm)]
     blocks = ["\n".join([*fatal[:1], *_about(binary, path)]), *map(_graph, binary.graphs)]
     if shared := together(binary.tcm, [graph.tcm for graph in binary.graphs]):
@@ -113,6 +114,8 @@ def _pools(graph: InspectedGraph) -> Iterator[str]:
 
 
 def _tcm(answer: TcmAnswer) -> str:
+    from qnnmem.report.tcm import verdict_words
+
     need = f"{answer.need_bytes:>15,}{format_size(answer.need_bytes):>13}"
     return f"  {'TCM':<11}{need}   binary and IO, {verdict_words(answer)}"
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import re
-import tomllib
 import unicodedata
 from collections.abc import Iterator, Mapping
 from functools import cache
@@ -108,6 +107,8 @@ def _sourced(facts: Mapping[str, Any], key: str = "value") -> Sourced:
 
 @cache
 def _facts() -> Mapping[str, Any]:
+    import tomllib
+
     return tomllib.loads(Path(__file__).with_name("htp.toml").read_text("utf-8"))
 
 

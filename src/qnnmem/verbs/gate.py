@@ -1,4 +1,4 @@
-"""Verbs `check` and `diff`: a project's budgets, and the comparison of two results."""
+"""Verb `check`: a project's budgets."""
 
 from __future__ import annotations
 
@@ -14,25 +14,16 @@ from qnnmem.doctor.host.command import CommandAnswer, ask
 from qnnmem.errors import CannotTell, LoadError, UsageError
 from qnnmem.gate.budget_check import BudgetTask, check_all
 from qnnmem.gate.checked import BudgetRun, against, read_accepted, read_baseline, write_baseline
-from qnnmem.gate.comparison import Tolerance, WhatCounts, compare_results, parse_tolerance
 from qnnmem.gate.config import check_inside, find_config, read_config
-from qnnmem.loader.file_kind import IN_FOLDERS, is_kind, kind_of_file
-from qnnmem.loader.onnx.graph import all_names
-from qnnmem.loader.onnx.inputs import named_dims
-from qnnmem.loader.onnx.passes.guard import guard
-from qnnmem.loader.onnx.passes.read import read
-from qnnmem.options.option import typed
-from qnnmem.options.plan import PlanFileOptions
+from qnnmem.loader.file_kind import IN_FOLDERS, is_kind
 from qnnmem.results.check import AcceptedState
 from qnnmem.text import quote
 from qnnmem.verbs.named_files import named_files
-from qnnmem.verbs.page import SizedFile, result_of, verb_of
 
 if TYPE_CHECKING:
     from qnnmem.gate.config import BudgetConfig
-    from qnnmem.options.gate import CheckOptions, DiffOptions
+    from qnnmem.options.gate import CheckOptions
     from qnnmem.results.check import AcceptedState
-    from qnnmem.results.diff import DiffResult
     from qnnmem.verbs import VerbCall
 
 _KINDS = ("onnx", "tflite", "dlc", "eaix", "csv", "lpai", "htp", "epcontext", *IN_FOLDERS)
@@ -131,50 +122,6 @@ def _shown(path: Path, base: Path) -> str:
         return Path(os.path.relpath(path, base)).as_posix()
     except ValueError:  # another drive
         return path.as_posix()
-
-
-def compare_files(before: str, after: str, options: DiffOptions, call: VerbCall) -> DiffResult:
-    """Compare two results, or the results that verbs make from two files."""
-    allowed = Tolerance() if options.tolerance is None else parse_tolerance(options.tolerance)
-    shared = (name for name in PlanFileOptions.__struct_fields__ if hasattr(options, name))
-    planning = PlanFileOptions(**{name: getattr(options, name) for name in shared})
-    typed_options = typed(planning)
-    if typed_options and "plan" not in (verb_of(Path(before)), verb_of(Path(after))):
-        flag = typed_options[0].partition("=")[0]
-        raise UsageError(
-            f"{flag} applies only to models that are planned, and neither file is such a model"
-        )
-    sides = SizedFile(Path(before), planning), SizedFile(Path(after), planning)
-    old, new = (
-        result_of(_without_foreign(*pair), call, "which qnnmem diff does not compare")
-        for pair in (sides, sides[::-1])
-    )
-    return compare_results(old, new, WhatCounts(allowed, options.pools), names=(before, after))
-
-
-def _without_foreign(side: SizedFile, other: SizedFile) -> SizedFile:
-    """Return `side` without sizes of open dimensions that only the model of `other` has."""
-    from msgspec.structs import replace
-
-    sizes = {"dims": side.options.dims, "shapes": side.options.shapes}
-    sizes |= {"values": side.options.values}
-    if not any(sizes.values()):
-        return side
-    foreign = _open_names(other.path) - _open_names(side.path)
-    kept = {
-        name: tuple(pair for pair in pairs if pair[0] not in foreign)
-        for name, pairs in sizes.items()
-    }
-    return side._replace(options=replace(side.options, **kept))
-
-
-def _open_names(path: Path) -> set[str]:
-    """Return the names of dimensions and tensors of an ONNX model; empty for another file."""
-    if kind_of_file(path).name != "onnx":
-        return set()
-
-    graph = guard(read(path)).proto.graph
-    return {*named_dims(graph), *all_names(graph)}
 
 
 def accepted_history(baseline: Path) -> tuple[AcceptedState, ...]:

@@ -20,9 +20,6 @@ from qnnmem.htp.measure import stored_bill
 from qnnmem.htp.place import admissions, exact, plan_residency, residents_of
 from qnnmem.htp.worker import Worker
 from qnnmem.loader.file_kind import KINDS, check_kind, kinds_for, wrong_kind
-from qnnmem.lpai.binary import read_binary
-from qnnmem.lpai.tcm import judge_binaries
-from qnnmem.planner.together import SharingModel, checked_names, share_pools
 from qnnmem.provenance import Origin, Sourced
 from qnnmem.targets.socs import find_soc, pd_budget
 
@@ -53,6 +50,10 @@ def place_files(
 
 def arrange_binaries(paths: Sequence[Path], options: PlaceOptions) -> TogetherResult:
     """Arrange the graphs of LPAI binaries in one scratch, one persistent and one TCM pool."""
+    from qnnmem.lpai.binary import read_binary
+    from qnnmem.lpai.tcm import judge_binaries
+    from qnnmem.planner.together import SharingModel, checked_names, share_pools
+
     foreign = {"--soc": options.soc, "--budget": options.budget, "--verify": options.verify or None}
     for name in (name for name, value in foreign.items() if value is not None):
         raise UsageError(f"{name} is for contexts of HTP, not for binaries of LPAI")

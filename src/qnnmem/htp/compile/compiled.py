@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -29,7 +28,7 @@ from qnnmem.options.htp import CompilerOptions, HtpModelOptions, HtpOptions, Swe
 from qnnmem.qnn.codes import code_name
 from qnnmem.results.footprint import MissingOutput, OnnxNode, PartitionCheck
 from qnnmem.targets.socs import Soc
-from qnnmem.text import printable, quote
+from qnnmem.text import lazy_pattern, printable, quote
 from qnnmem.units import format_size
 
 if TYPE_CHECKING:
@@ -282,8 +281,8 @@ def compile_options(options: CompilerOptions) -> CompileOptions:
 # --- Why a compile failed, in one sentence with a suggestion --------------------------------------
 
 
-_TENSOR = re.compile(r"tensor_name: (\S{1,200})")
-_PREFIX = re.compile(
+_TENSOR = lazy_pattern(r"tensor_name: (\S{1,200})")
+_PREFIX = lazy_pattern(
     r"^\[ONNXRuntimeError\] : \d{1,3} : \w{1,40} : (?:Exception during loading: )?"
     # source position of the message
     r"(?:/\S{1,300}\.(?:h|cc):\d{1,6} [^(]{1,500}\(.{0,2000}?\) (?=[A-Z]))?"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -13,16 +12,16 @@ from qnnmem.htp.log import LogLine
 from qnnmem.qnn.enums import DataType
 from qnnmem.results.footprint import OnnxNode
 from qnnmem.targets.socs import Soc
-from qnnmem.text import printable
+from qnnmem.text import lazy_pattern, printable
 
 if TYPE_CHECKING:
     import onnx
 
 # If nodes may not run on the CPU, ONNX Runtime lists them before it compiles.
 UNSUPPORTED = b"Unsupported nodes in QNN EP: "
-_LISTED = re.compile(r"\{ name: (.{0,2000}?), type: (\w{1,100}) \}")
-_NODE = re.compile(r"^Operator type: (\S{1,200}) Node name: (.{0,2000}?) ?Node index: (\d{1,9})$")
-_VERDICT = re.compile(r"^Validation (PASSED|FAILED) for \d")
+_LISTED = lazy_pattern(r"\{ name: (.{0,2000}?), type: (\w{1,100}) \}")
+_NODE = lazy_pattern(r"^Operator type: (\S{1,200}) Node name: (.{0,2000}?) ?Node index: (\d{1,9})$")
+_VERDICT = lazy_pattern(r"^Validation (PASSED|FAILED) for \d")
 _REASON = "REASON : "
 
 
@@ -117,48 +116,48 @@ def decisive_line(log: Sequence[LogLine]) -> str:
 
 
 # Lines of the validator that follow from an earlier line or belong to it.
-_GENERIC = re.compile(
+_GENERIC = lazy_pattern(
     r"^(?:REASON : )?(?:validateNativeOps|QnnBackend_validateOpConfig failed|Failed to validate op"
     r"|Requested I/O|Supported I/O|Please refer|unexpected GraphHtpSettings"
     r"|Failed to (?:add|create)\b.{0,80}\bnode\b)"
 )
-_NO_TYPE = re.compile(r"Operators of type `(\S{1,100})` are not supported by QNN EP")
+_NO_TYPE = lazy_pattern(r"Operators of type `(\S{1,100})` are not supported by QNN EP")
 _UNKNOWN = (
-    re.compile(
+    lazy_pattern(
         r"Fatal error: (?P<domain>[\w.-]{1,200}):(?P<type>\w{1,100})\(-?\d{1,9}\) is not a reg"
     ),
-    re.compile(r"No Op registered for (?P<domain>)(?P<type>\w{1,100}) with domain_version of"),
-    re.compile(
+    lazy_pattern(r"No Op registered for (?P<domain>)(?P<type>\w{1,100}) with domain_version of"),
+    lazy_pattern(
         r'In Node, \("[^"]{0,2000}", (?P<type>\w{1,100}), "[^"]{0,200}", -?\d{1,9}\).{0,8000}'
         r"No opset import for domain '(?P<domain>[^']{1,200})'"
     ),
 )
-_NO_TENSORS = re.compile(r"MLDataType for: tensor\((\w{1,40})\) is not currently registered")
-_RANK = re.compile(r"has incorrect Rank (\d{1,3})")
-_VALUE = re.compile(r"has incorrect Value (\S{1,40}), expected (?:equal to )?(.{1,60}?)\.?$")
-_BOUND = re.compile(r"[<>]")
-_ZERO_POINT = re.compile(r"Zero-point ONNX data type `(\d{1,3})` is not supported")
-_UNMAPPED = re.compile(r"Failed to map Onnx data type to Qnn data type")
-_MISMATCH = re.compile(r"mismatching datatypes\. (0x[0-9a-fA-F]{1,8}) != (0x[0-9a-fA-F]{1,8})")
-_TENSOR = re.compile(r"tensor datatype (\d{1,9}) not supported")
-_OPSET = re.compile(
+_NO_TENSORS = lazy_pattern(r"MLDataType for: tensor\((\w{1,40})\) is not currently registered")
+_RANK = lazy_pattern(r"has incorrect Rank (\d{1,3})")
+_VALUE = lazy_pattern(r"has incorrect Value (\S{1,40}), expected (?:equal to )?(.{1,60}?)\.?$")
+_BOUND = lazy_pattern(r"[<>]")
+_ZERO_POINT = lazy_pattern(r"Zero-point ONNX data type `(\d{1,3})` is not supported")
+_UNMAPPED = lazy_pattern(r"Failed to map Onnx data type to Qnn data type")
+_MISMATCH = lazy_pattern(r"mismatching datatypes\. (0x[0-9a-fA-F]{1,8}) != (0x[0-9a-fA-F]{1,8})")
+_TENSOR = lazy_pattern(r"tensor datatype (\d{1,9}) not supported")
+_OPSET = lazy_pattern(
     r"Opset (\d{1,9}) is under development.{0,400}"
     r"support for domain (\S{1,100}) is till opset (\d{1,9})"
 )
 _MEANINGS = (
-    (re.compile(r"SocModel doesn't support FP16"), "{soc} does not compute in FP16"),
+    (lazy_pattern(r"SocModel doesn't support FP16"), "{soc} does not compute in FP16"),
     (
-        re.compile(r"Unsupported FP64 data type in graph IO"),
+        lazy_pattern(r"Unsupported FP64 data type in graph IO"),
         "QNN does not support 64-bit floats as inputs or outputs of a graph",
     ),
     (_UNMAPPED, "ONNX Runtime has no QNN data type for one of the tensors"),
     (
-        re.compile(r"Unsupported input/output datatypes requested"),
+        lazy_pattern(r"Unsupported input/output datatypes requested"),
         "HTP does not support the operator with these data types",
     ),
-    (re.compile(r"^(?:REASON : )?Cannot get shape"), "the shape is not fixed"),
+    (lazy_pattern(r"^(?:REASON : )?Cannot get shape"), "the shape is not fixed"),
     (
-        re.compile(r"set nodes that cannot (?:all )?be fused together"),
+        lazy_pattern(r"set nodes that cannot (?:all )?be fused together"),
         "QNN chose nodes that cannot be fused: a node that QNN does not support lies between them",
     ),
 )
@@ -243,7 +242,7 @@ def type_name(number: int) -> str:
 
 
 # ONNX Runtime can replace a node with a node in QNN's layout, whose name has this suffix.
-_REMADE = re.compile(r"_token_\d{1,9}$")
+_REMADE = lazy_pattern(r"_token_\d{1,9}$")
 _SHOWN = 8  # most inputs and most outputs shown for a node
 # QNN does not create a graph that consists only of such nodes.
 _NO_WORK = ("Constant", "QuantizeLinear", "DequantizeLinear")
