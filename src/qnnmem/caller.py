@@ -8,10 +8,11 @@ import os
 import sys
 from collections.abc import Iterator
 from contextvars import ContextVar
-from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
 from typing import Protocol
+
+from msgspec import Struct
 
 from qnnmem.text import shorten
 
@@ -39,8 +40,7 @@ class Caller(Protocol):
         """Return the native call stack of a call from another program; empty for Python callers."""
 
 
-@dataclass(frozen=True, slots=True)
-class PythonCaller:
+class PythonCaller(Struct, frozen=True):
     """Python line of the client."""
 
     place: str

@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING
 
 import click
 
-from qnnmem.atomic_file import check_replaceable, folder_for_output, write_together
 from qnnmem.cli.options import detailed, printed, shows, takes
 from qnnmem.cli.output import say_refused, say_verdict
 from qnnmem.cli.progress import ProgressBar
@@ -364,6 +363,7 @@ def provoke(kind: str, options: ProvokeOptions, output: Output) -> int:
     """  # noqa: D301  click wants the character itself
     if options.soc is None:
         raise MissingSoc(what="the failure depends on the SoC")
+    from qnnmem.atomic_file import check_replaceable, folder_for_output
     from qnnmem.htp.provoke import FailureKind
     from qnnmem.htp.provoke import provoke as provoke_failure
     from qnnmem.report.provoke import render_text
@@ -387,7 +387,7 @@ def provoke(kind: str, options: ProvokeOptions, output: Output) -> int:
 
 def _store(provoked: Provoked, place: Path, force: bool) -> None:
     """Write the record, the log and the input, or none of them."""
-    from qnnmem.atomic_file import shown
+    from qnnmem.atomic_file import shown, write_together
     from qnnmem.results.schema import encode
 
     record, folder = provoked.record, place.parent

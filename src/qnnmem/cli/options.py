@@ -106,11 +106,11 @@ def shows(
     def decorate(command: F) -> F:
         @wraps(command)
         def called(*words: Any, **given: Any) -> Any:
-            from qnnmem.atomic_file import check_replaceable
-
             result = group(**_chosen(fields(), given))
             output = _output(result, forms, suffixes or {}, is_inferred=is_inferred)
             if output.path is not None:
+                from qnnmem.atomic_file import check_replaceable
+
                 check_replaceable(output.path, force=output.force)  # before the work starts
             return command(*words, output=output, **given)
 

@@ -44,9 +44,12 @@ class Output(NamedTuple):
 
     def show(self, result: Struct, render: Callable[[], str], verdict: str = "") -> None:
         """Write the result as JSON if the user asked for JSON, else the text of `render`."""
+        if not self.is_json:
+            self.write(render(), verdict)
+            return
         from qnnmem.results.schema import encode
 
-        self.write(encode(result) if self.is_json else render(), verdict)
+        self.write(encode(result), verdict)
 
     def show_failure(self, failure: CompileFailure, missing: str, call: VerbCall) -> int:
         """Print why a compile gave no result; return the exit code. `missing` names the result."""

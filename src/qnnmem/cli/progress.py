@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 
 from qnnmem.cli.screen import is_coloured
 from qnnmem.text import printable
-from qnnmem.verbs import progress_words
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
@@ -44,6 +43,8 @@ class ProgressBar:
 
     def __call__(self, progress: Progress) -> None:
         """Show a progress report of the planner."""
+        from qnnmem.verbs import progress_words
+
         self.say(progress_words(progress))
 
     def say(self, doing: str) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import astuple
+
+from msgspec.structs import astuple
 
 from qnnmem.errors import Setting
 from qnnmem.flags import flag

@@ -7,9 +7,11 @@ the relevant lines in the raw bytes; `parse_log` reads them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import astuple, dataclass, field, replace
 from enum import Enum
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import astuple, replace
 
 from qnnmem.htp.binary.context import GraphRam
 from qnnmem.text import lazy_pattern
@@ -41,8 +43,7 @@ _MARK = lazy_pattern(r" ?<([EWIVD])> ?")
 _COLOUR = lazy_pattern(r"\x1b\[[0-9;]*m")
 
 
-@dataclass(frozen=True, slots=True)
-class LogLine:
+class LogLine(Struct, frozen=True):
     """A log line without the logger's time and source file; level is E, W, I, V, D or empty."""
 
     text: str
@@ -73,8 +74,7 @@ class Cause(Enum):
     TENSOR_TYPE = "tensor-type"  # a tensor has a type that QNN does not have
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(Struct, frozen=True):
     """A log line in which the library states why it gives up."""
 
     cause: Cause
@@ -84,8 +84,7 @@ class Refusal:
     operator: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class DdrTraffic:
+class DdrTraffic(Struct, frozen=True):
     """Bytes that one graph moves between DDR and VTCM per inference."""
 
     spill: int
@@ -94,8 +93,7 @@ class DdrTraffic:
     read: int
 
 
-@dataclass(frozen=True, slots=True)
-class PdGraph:
+class PdGraph(Struct, frozen=True):
     """The parts of the loader's estimate for one graph."""
 
     name: str
@@ -106,8 +104,7 @@ class PdGraph:
     vtcm: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class PdEstimate:
+class PdEstimate(Struct, frozen=True):
     """The bytes that the loader reserves in a process domain for one context."""
 
     context: int  # the library counts from 1
@@ -117,8 +114,7 @@ class PdEstimate:
     available: int | None = None  # bytes left in the domain, logged if the context is refused
 
 
-@dataclass(frozen=True, slots=True)
-class CompileLog:
+class CompileLog(Struct, frozen=True):
     """All typed facts of a log; None or empty if the log does not contain them."""
 
     library_version: str | None = None
@@ -243,8 +239,7 @@ _CODE = lazy_pattern(r"Code: (\d{1,5})\b|\(err=(\d{1,5})\)|done\. status (0x[0-9
 _TCM_WARNING = lazy_pattern(r"required TCM size \d+ too big for hardware.*")
 
 
-@dataclass(slots=True)
-class _Attempt:
+class _Attempt(Struct):
     """A context that is about to be loaded into a process domain."""
 
     estimate: PdEstimate
@@ -256,8 +251,7 @@ class _Attempt:
         self.estimate = replace(self.estimate, **changes)
 
 
-@dataclass(slots=True)
-class _Draft:
+class _Draft(Struct):
     """Facts from the lines read so far."""
 
     version: str | None = None

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
 
+from msgspec import Struct
+
 from qnnmem.ir import Model
 from qnnmem.planner import Io, PlacedBuffer
 from qnnmem.results.inspect import FrameWindow
@@ -21,16 +23,14 @@ from qnnmem.units import Align, Bytes, Offset
 CONSTANT_ALIGN = Align(256)
 
 
-@dataclass(frozen=True, slots=True)
-class Quant:
+class Quant(Struct, frozen=True):
     """Quantization of a tensor: the real value is `scale * (integer - zero_point)`."""
 
     scale: float
     zero_point: int
 
 
-@dataclass(frozen=True, slots=True)
-class Constant:
+class Constant(Struct, frozen=True):
     """A stored constant that the program reads."""
 
     name: str

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import combinations
+
+from msgspec import Struct
 
 from qnnmem.lpai.compiled import CompiledContext, CompiledGraph
 from qnnmem.lpai.profiles import ALIGNMENTS
@@ -29,8 +31,7 @@ DEFAULT_ALIGNMENT = TcmAlignment(*ALIGNMENTS["default"])
 _Change = Callable[[TcmRequest], Iterator[tuple[str, TcmRequest]]]
 
 
-@dataclass(frozen=True, slots=True)
-class BinaryTcm:
+class BinaryTcm(Struct, frozen=True):
     """Verdicts on whether a binary fits TCM: each graph alone, and all graphs in one run.
 
     A graph without a program has no verdict, because the binary lacks its constants.
@@ -97,8 +98,7 @@ def _tensors(graph: CompiledGraph, owner: str) -> Iterator[TcmTensor]:
             yield TcmTensor(shown, tensor.nbytes, kind, tensor.dtype.bits, owner)
 
 
-@dataclass(frozen=True, slots=True)
-class TcmChange:
+class TcmChange(Struct, frozen=True):
     """A change, or a combination of changes, and how many bytes of the pool it saves."""
 
     what: str
@@ -106,8 +106,7 @@ class TcmChange:
     sufficient: bool
 
 
-@dataclass(frozen=True, slots=True)
-class TcmAccount:
+class TcmAccount(Struct, frozen=True):
     """A verdict, and changes that would reduce the request."""
 
     verdict: TcmVerdict

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from types import MappingProxyType
+
+from msgspec import Struct
 
 from qnnmem.errors import QnnError
 from qnnmem.finding import Finding
@@ -18,8 +19,7 @@ UNKNOWN = "unknown QNN code"
 _CODE_MASK = 0xFFFF
 
 
-@dataclass(frozen=True, slots=True)
-class Code:
+class Code(Struct, frozen=True):
     """A number that a QNN call can return, with its name and meaning."""
 
     code: int

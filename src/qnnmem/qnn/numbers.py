@@ -9,10 +9,12 @@ from __future__ import annotations
 import csv
 from bisect import bisect_left, bisect_right
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from pathlib import Path
 from types import MappingProxyType
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from qnnmem.qnn.codes import Code, code_of, codes
 from qnnmem.text import lazy_pattern
@@ -34,8 +36,7 @@ _LOWEST = -4096  # the lowest negative error number that the kernel returns
 _WORDS = lazy_pattern(r"[A-Za-z0-9]+")
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class Note(Struct, frozen=True):
     """What a code means in practice."""
 
     practice: str = ""
@@ -44,8 +45,7 @@ class Note:
     written: tuple[str, ...] = ()  # names in use that no header has
 
 
-@dataclass(frozen=True, slots=True)
-class Number(Code):
+class Number(Code, frozen=True):
     """One meaning of a number, as a code of QNN or of the software around it."""
 
     family: str = "qnn"  # a key of COMPONENTS, or qnn

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from msgspec import Struct, to_builtins
@@ -14,6 +13,8 @@ _ABOUT_SCHEMA = "Name and version of this format; a change that breaks readers r
 
 def encode(result: Struct) -> str:
     """Return a result as JSON text: the schema's name first, then the program, then all fields."""
+    import json  # not for text results, which are the most
+
     return json.dumps(to_builtins(result), indent=1, ensure_ascii=True) + "\n"
 
 
@@ -86,6 +87,8 @@ def schema_names() -> tuple[str, ...]:
 
 def load_schema(name: str) -> dict[str, Any]:
     """Return a shipped JSON schema (2020-12) by its name, such as `qnnmem.plan/1`."""
+    import json
+
     schema: dict[str, Any] = json.loads(_folder().joinpath(schema_file(name)).read_text("utf-8"))
     return schema
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 
 from qnnmem.errors import Damaged, LoadError
 from qnnmem.htp.binary.context import ContainerFacts
@@ -22,8 +21,7 @@ _BLOB_SLOT_2_2 = 2
 _FIRST_LOOK = 1 << 16
 
 
-@dataclass(frozen=True, slots=True)
-class Container(ContainerFacts):
+class Container(ContainerFacts, frozen=True):
     """The parts of a context binary; the blob itself stays in the file."""
 
     metadata: bytes

@@ -6,10 +6,9 @@ only qnnmem has.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final, Literal
 
-from msgspec import UNSET
+from msgspec import UNSET, Struct
 
 from qnnmem.qnn.enums import DataType
 from qnnmem.qnn.tensor import TensorInfo
@@ -35,8 +34,7 @@ LPAI_BACKEND: Final = 12  # backend id; only the description of LPAI binaries ha
 _MIB = 1 << 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GraphRam:
+class GraphRam(Struct, frozen=True, kw_only=True):
     """Memory needs of one graph, as the compiler logs them and stores them in the binary.
 
     Sizes are in bytes; None for sizes that the file does not state. Files of SDK
@@ -54,8 +52,7 @@ class GraphRam:
     shared_weights: int | None = None  # of the whole context, equal in all its graphs
 
 
-@dataclass(frozen=True, slots=True)
-class HtpGraph(GraphRam):
+class HtpGraph(GraphRam, frozen=True):
     """A compiled graph."""
 
     name: str
@@ -79,8 +76,7 @@ class HtpGraph(GraphRam):
         return sum(tensor.nbytes for tensor in self.tensors)
 
 
-@dataclass(frozen=True, slots=True)
-class ContainerFacts:
+class ContainerFacts(Struct, frozen=True):
     """The facts stored in the container of a context binary."""
 
     format_version: tuple[int, int]
@@ -89,8 +85,7 @@ class ContainerFacts:
     file_bytes: int
 
 
-@dataclass(frozen=True, slots=True)
-class HtpContext(ContainerFacts):
+class HtpContext(ContainerFacts, frozen=True):
     """A whole context binary except the compiled code and the weights."""
 
     info_version: int  # version of the metadata

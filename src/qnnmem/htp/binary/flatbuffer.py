@@ -9,8 +9,9 @@ followed only when the caller asks, so a cycle of offsets causes no endless loop
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from qnnmem.errors import Damaged
 from qnnmem.htp.binary.pieces import PieceBytes
@@ -107,8 +108,7 @@ class FlatBuffer:
             raise Damaged(f"{where} is invalid: several offsets point to the same data")
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(Struct, frozen=True):
     """A table; reading an absent field gives the field's default."""
 
     flat: FlatBuffer

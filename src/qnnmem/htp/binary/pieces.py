@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 
+from msgspec import Struct
+
 from qnnmem.bounded_file import read_range, regular_size
 from qnnmem.errors import Damaged, LoadError, OutputError
 from qnnmem.text import quote
@@ -19,8 +21,7 @@ _KEPT = 64  # pages in memory at the same time
 _CHUNK = 1 << 20
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(Struct, frozen=True):
     """A range of bytes of a file, and its name in reports."""
 
     file: Path
