@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from msgspec import structs
+from msgspec.structs import replace
 
 from qnnmem.htp.binary.context import HTP_BACKEND, HtpContext, HtpGraph
 from qnnmem.qnn.enums import UNDEFINED, DataType, TensorMemType, TensorType
@@ -258,7 +258,7 @@ def example_graph(name: str = "graph", **changes: object) -> HtpGraph:
         ddr_tensors=8_192,
         shared_weights=0,
     )
-    return replace(graph, **changes)  # type: ignore[arg-type]  # any field, checked by the tests
+    return replace(graph, **changes)
 
 
 def example_tensor(name: str, number: int, **changes: object) -> TensorInfo:
@@ -271,7 +271,7 @@ def example_tensor(name: str, number: int, **changes: object) -> TensorInfo:
         (1, 40, 200),
         Quantization(SCALE_OFFSET, (0.5,), (-128,)),
     )
-    return structs.replace(tensor, **changes)
+    return replace(tensor, **changes)
 
 
 def example_context(*graphs: HtpGraph, **changes: object) -> HtpContext:
@@ -281,7 +281,7 @@ def example_context(*graphs: HtpGraph, **changes: object) -> HtpContext:
         graphs or (example_graph(),),
         (),
     )
-    return sized(replace(context, **changes))  # type: ignore[arg-type]  # as above
+    return sized(replace(context, **changes))
 
 
 def old_graph(name: str = "old", **changes: object) -> HtpGraph:
@@ -289,7 +289,7 @@ def old_graph(name: str = "old", **changes: object) -> HtpGraph:
     inputs = (example_tensor("x", 1, quantization=None),)
     outputs = (example_tensor("y", 2, type=TensorType.APP_READ, quantization=None),)
     graph = HtpGraph(name, inputs, outputs, spill_fill=4096)
-    return replace(graph, **changes)  # type: ignore[arg-type]  # as above
+    return replace(graph, **changes)
 
 
 def old_context(*graphs: HtpGraph, **changes: object) -> HtpContext:

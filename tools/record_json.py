@@ -24,12 +24,12 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import onnx
 import onnx.parser
+from msgspec import structs
 from onnx import TensorProto, helper
 from small_files import tflite_seeds
 
@@ -137,12 +137,14 @@ def contexts() -> dict[str, HtpContext]:
         "over": {"const": 3600 * MIB},
         "across": {"const": 0, "op_data": 2300 * MIB, "io": 0, "ddr_tensors": 0},
     }
-    made = {name: replace(one, graphs=(example_graph(**size),)) for name, size in sizes.items()}
+    made = {
+        name: structs.replace(one, graphs=(example_graph(**size),)) for name, size in sizes.items()
+    }
     return made | {
         "one_graph": one,
         "two_graphs": example_context(example_graph("first"), second),
-        "later_arch": replace(one, dsp_arch=79),
-        "no_soc": replace(one, soc_model=None),
+        "later_arch": structs.replace(one, dsp_arch=79),
+        "no_soc": structs.replace(one, soc_model=None),
         "old": old_context(),
     }
 

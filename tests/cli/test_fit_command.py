@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import jsonschema
 import pytest
 from command_line import verb
 from context_writer import example_context, example_graph, pack_context
+from msgspec import structs
 from sliced_model import sliced
 
 from qnnmem.errors import CannotTell, OutputError, UsageError
@@ -26,7 +26,7 @@ MIB = 1 << 20
 def binary(folder: Path, **graph: Any) -> Path:
     """Write a context binary of one graph for SM8650."""
     path = folder / "model.bin"
-    made = replace(example_context(), graphs=(example_graph(**graph),))
+    made = structs.replace(example_context(), graphs=(example_graph(**graph),))
     path.write_bytes(pack_context(made))
     return path
 

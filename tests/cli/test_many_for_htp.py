@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +10,7 @@ import jsonschema
 import pytest
 from command_line import exit_code, run, sentence
 from context_writer import example_context, example_graph, pack_context
+from msgspec import structs
 
 from qnnmem.results.schema import load_schema
 from qnnmem.verbs import named_files as named
@@ -21,7 +21,9 @@ MODEL = b"\x08\x09\x3a\x00"
 
 def binary(path: Path, **graph: Any) -> None:
     """Write a context binary of one graph for SM8650."""
-    path.write_bytes(pack_context(replace(example_context(), graphs=(example_graph(**graph),))))
+    path.write_bytes(
+        pack_context(structs.replace(example_context(), graphs=(example_graph(**graph),)))
+    )
 
 
 @pytest.fixture

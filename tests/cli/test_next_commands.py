@@ -8,7 +8,6 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import onnx.parser
@@ -17,6 +16,7 @@ from click.testing import Result
 from command_line import exit_code, run
 from context_writer import example_context, old_context, pack_context
 from fix_samples import wide_picture
+from msgspec import structs
 
 from qnnmem.report.shell import LONGEST, file_word, next_line, shell_line, shell_word
 
@@ -117,7 +117,7 @@ def test_verbs_about_binaries_recommend_what_runs(
 def test_a_binary_without_a_soc_gets_one(tmp_path: Path) -> None:
     """For a binary without a SoC, the next command has an example SoC and runs."""
     path = tmp_path / "model.bin"
-    path.write_bytes(pack_context(replace(old_context(), soc_model=None)))
+    path.write_bytes(pack_context(structs.replace(old_context(), soc_model=None)))
     done = run("footprint", path)
     words = pasted(done)
     assert words[-2:] == ["--soc", "SM8650"]

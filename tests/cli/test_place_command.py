@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import command_line
@@ -11,6 +10,7 @@ import jsonschema
 import pytest
 from command_line import verb
 from context_writer import example_context, example_graph, old_context, pack_context
+from msgspec import structs
 from sliced_model import sliced
 
 from qnnmem.errors import CannotTell, UsageError
@@ -25,7 +25,7 @@ MIB = 1 << 20
 def binary(folder: Path, name: str, mib: int) -> Path:
     """Write a context binary for SM8650 with this many MiB of weights."""
     path = folder / name
-    made = replace(example_context(), graphs=(example_graph(const=mib * MIB),))
+    made = structs.replace(example_context(), graphs=(example_graph(const=mib * MIB),))
     path.write_bytes(pack_context(made))
     return path
 

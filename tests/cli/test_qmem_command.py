@@ -6,7 +6,6 @@ import json
 import shlex
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -171,7 +170,7 @@ def test_mistakes_need_a_graph_that_allows_them(binary: Path, tmp_path: Path) ->
     )
     (graph,) = example_context().graphs
     short = structs.replace(graph.inputs[0], dimensions=(1,))
-    context = example_context(replace(graph, inputs=(short, *graph.inputs[1:])))
+    context = example_context(structs.replace(graph, inputs=(short, *graph.inputs[1:])))
     binary.write_bytes(pack_context(context))
     assert "less than 128 bytes" in command_line.sentence(run(binary, "--misuse"))
 
@@ -254,9 +253,9 @@ def test_rows_that_cannot_be_carried_out_are_not_recommended(
     context, path = example_context(), tmp_path / "model.bin"
     if case == "two graphs":
         (graph,) = context.graphs
-        context = replace(context, graphs=(graph, replace(graph, name="other")))
+        context = structs.replace(context, graphs=(graph, structs.replace(graph, name="other")))
     if case == "no SoC":
-        context = replace(context, soc_model=None)
+        context = structs.replace(context, soc_model=None)
     path.write_bytes(pack_context(context))
     if case == "a model of it":
         path = tmp_path / "model_ctx.onnx"

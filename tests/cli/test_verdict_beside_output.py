@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from command_line import exit_code, run
 from context_writer import example_context, example_graph, pack_context
+from msgspec import structs
 
 LIST = "id,lower,upper,size\na,0,3,4\nb,2,6,4\n"
 MIB = 1 << 20
@@ -25,7 +25,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         "<E> Failed to allocate memory; Context create from binary failed, error 1002\n"
     )
     Path("small.bin").write_bytes(pack_context(example_context()))
-    big = replace(example_context(), graphs=(example_graph(const=3600 * MIB),))
+    big = structs.replace(example_context(), graphs=(example_graph(const=3600 * MIB),))
     Path("big.bin").write_bytes(pack_context(big))
     entries = tmp_path / "kb"
     entries.mkdir()

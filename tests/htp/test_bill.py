@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from context_writer import example_context as context
 from context_writer import example_graph as graph
@@ -99,7 +97,7 @@ def test_the_process_domain_of_shared_weights_holds_the_librarys_value(
         graph(str(n), const=own[n], io=io[n], op_data=op_data[n], ddr_tensors=0, spill_fill=0)
         for n in range(2)
     ]
-    bill = bill_of(context(*(replace(one, shared_weights=shared) for one in graphs)))
+    bill = bill_of(context(*(structs.replace(one, shared_weights=shared) for one in graphs)))
     assert bill.process_domain is not None
     assert (
         bill.process_domain.low.value
@@ -256,7 +254,7 @@ def bills() -> list[Bill]:
         bill_of(context(graph("\x1b[31m<script>", inputs=(tensor("\n\0", 1),)))),
         bill_of(old_context()),
         bill_of(context(), log=logged, host_ram=1 << 30),
-        bill_of(replace(context(), graphs=())),
+        bill_of(structs.replace(context(), graphs=())),
     ]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +55,7 @@ OVER_VTCM = (
 def context(**graph: Any) -> HtpContext:
     """Return a context of one graph for SM8650."""
     example: HtpContext = example_context()
-    return replace(example, graphs=(example_graph(**graph),))
+    return structs.replace(example, graphs=(example_graph(**graph),))
 
 
 def failure(line: str, soc: Soc = SM8350, kind: Any = "refused", **options: Any) -> CompileFailure:
@@ -130,7 +129,7 @@ def test_vtcm_of_another_soc_may_be_too_small() -> None:
 )
 def test_the_architecture_decides_first(vtcm: int, fits: bool | None, word: str) -> None:
     """A binary for a later Hexagon must be compiled again; the verdict says so before any size."""
-    made = replace(context(vtcm=vtcm * MIB), dsp_arch=79)
+    made = structs.replace(context(vtcm=vtcm * MIB), dsp_arch=79)
     fit = fit_bill(bill_of(made, SM8650), SM8650)
     assert fit.fits is fits
     text = render_text(fit_result([fit], "a.bin"))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from context_writer import example_context, example_graph
+from msgspec import structs
 from told_worker import ToldWorker, loading, refused
 
 from qnnmem.htp.bill import bill_of
@@ -161,7 +161,7 @@ def test_fit_and_sweep_agree(model: Path) -> None:
 def test_a_sure_no_needs_no_estimate(model: Path) -> None:
     """A lower bound over the limit decides "does not fit", even if the load failed."""
     graph = example_graph(const=3600 << 20)
-    context = replace(example_context(), graphs=(graph,))
+    context = structs.replace(example_context(), graphs=(graph,))
     answer = loading((1002,))
     fit = judged(model, ToldWorker(answer, context))
     result = swept(model, ToldWorker(answer, context))

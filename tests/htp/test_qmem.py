@@ -282,7 +282,7 @@ def test_all_rows_compute_the_same() -> None:
 
 def test_the_binary_says_how_each_tensor_was_prepared() -> None:
     """The layer reserves memory only for the tensors that the binary prepares as raw."""
-    mixed = replace(graph(), outputs=(tensor("y", 300, mem_type=TensorMemType.MEMHANDLE),))
+    mixed = structs.replace(graph(), outputs=(tensor("y", 300, mem_type=TensorMemType.MEMHANDLE),))
     layer = IoLayer(mixed, shift, MemRegistry())
     assert layer.reserved_at_load == 8192 + 16384
     memory = client()
@@ -425,7 +425,11 @@ def test_memhandle_twice_is_best_and_leaves_most_room() -> None:
     [
         (graph(), RAW, "prepare and execute with memhandle"),
         (graph(TensorMemType.MEMHANDLE), MEMHANDLE, "prepared for memhandle: pass registered"),
-        (replace(graph(TensorMemType.MEMHANDLE), outputs=(tensor("y", 300),)), None, "2 of 3"),
+        (
+            structs.replace(graph(TensorMemType.MEMHANDLE), outputs=(tensor("y", 300),)),
+            None,
+            "2 of 3",
+        ),
     ],
 )
 def test_the_advice_follows_the_binary(given: HtpGraph, mode: IoMode | None, words: str) -> None:
@@ -439,7 +443,7 @@ def test_the_advice_follows_the_binary(given: HtpGraph, mode: IoMode | None, wor
 def test_graphs_of_a_context_add_up() -> None:
     """The table adds up the IO memory of all graphs of a context."""
     one = full(graph())
-    found = table(one, replace(one, name="h"))
+    found = table(one, structs.replace(one, name="h"))
     assert found.row(RAW, RAW).reserved_at_load.value == 65536
     assert found.row(RAW, RAW).copied == 18800
 
@@ -448,7 +452,7 @@ def test_an_unknown_type_cannot_be_told() -> None:
     """A tensor of unknown data type makes the table fail with CannotTell."""
     strange = structs.replace(tensor("a", 3), data_type=DataType.UNDEFINED)
     with pytest.raises(CannotTell, match="data type of tensor 'a'"):
-        table(full(replace(graph(), inputs=(strange,))))
+        table(full(structs.replace(graph(), inputs=(strange,))))
 
 
 def test_copies_of_any_size_are_measured_in_bounded_time() -> None:
@@ -492,10 +496,10 @@ def test_made_up_inputs_have_the_right_size() -> None:
     """Random inputs have the right size, depend only on the seed, and keep integers at 0 or 1."""
     whole = structs.replace(tensor("a", 4), data_type=DataType.INT_32)
     real = structs.replace(tensor("b", 2, 3), data_type=DataType.FLOAT_16)
-    inputs = random_inputs(replace(graph(), inputs=(whole, real)), 3)
+    inputs = random_inputs(structs.replace(graph(), inputs=(whole, real)), 3)
     assert {name: len(blob) for name, blob in inputs.items()} == {"a": 16, "b": 12}
     assert set(inputs["a"]) <= {0, 1}
-    assert inputs == random_inputs(replace(graph(), inputs=(whole, real)), 3)
+    assert inputs == random_inputs(structs.replace(graph(), inputs=(whole, real)), 3)
 
 
 # --- Files ---------------------------------------------------------------------------------------
@@ -508,7 +512,7 @@ def quiet(_text: str) -> None:
 def test_running_is_for_binaries_of_one_graph(tmp_path: Path) -> None:
     """Running a binary with two graphs is refused; the table alone works."""
     path = tmp_path / "two.bin"
-    graphs = (full(graph()), replace(full(graph()), name="h"))
+    graphs = (full(graph()), structs.replace(full(graph()), name="h"))
     path.write_bytes(pack_context(example_context(*graphs)))
     if has_library():
         with pytest.raises(UsageError, match="has 2 graphs"):

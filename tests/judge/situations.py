@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 
@@ -13,6 +12,7 @@ import onnx.parser
 from context_writer import old_context, pack_context
 from file_samples import write_samples
 from judge.generated import write_model
+from msgspec import structs
 from onnx import TensorProto, helper, numpy_helper
 from tflite_writer import G, O, T, write_tflite
 
@@ -46,7 +46,7 @@ def write_files(folder: Path) -> list[Path]:
     found.append(write_convolution(folder / "conv.onnx"))
     write_model(folder / "qdq.onnx", 14)
     shutil.copy(EXAMPLES / "keyword_spotting.csv", folder / "buffers.csv")
-    (folder / "nosoc.bin").write_bytes(pack_context(replace(old_context(), soc_model=None)))
+    (folder / "nosoc.bin").write_bytes(pack_context(structs.replace(old_context(), soc_model=None)))
     found.append(folder / "nosoc.bin")
     sized = [T(name, (1, 1, 4), signature=(-1, -1, 4)) for name in ("in", "out")]
     write_tflite(folder / "sized.tflite", G(tuple(sized), (0,), (1,), (O("ABS", (0,), (1,)),)))

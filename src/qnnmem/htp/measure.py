@@ -242,7 +242,7 @@ def measure(
         if output is not None:
             cache_loads([output], soc.model_id, loaded.log)
     weights = largest_weights(path, options, compiled.context, ends) if name_weights else ()
-    log = replace(compiled.log, pd_estimates=loaded.log.pd_estimates)
+    log = replaced(compiled.log, pd_estimates=loaded.log.pd_estimates)
     peak = compiled.outcome.peak_rss
     bill = bill_of(compiled.context, soc, log, host_ram=peak, weights=weights, file=str(path))
     bill = replaced(

@@ -11,8 +11,6 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from types import MappingProxyType
 
-from msgspec import Struct
-
 from qnnmem.ir import Model
 from qnnmem.planner import Io, PlacedBuffer
 from qnnmem.results.inspect import FrameWindow
@@ -23,14 +21,16 @@ from qnnmem.units import Align, Bytes, Offset
 CONSTANT_ALIGN = Align(256)
 
 
-class Quant(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Quant:
     """Quantization of a tensor: the real value is `scale * (integer - zero_point)`."""
 
     scale: float
     zero_point: int
 
 
-class Constant(Struct, frozen=True):
+@dataclass(frozen=True, slots=True)
+class Constant:
     """A stored constant that the program reads."""
 
     name: str

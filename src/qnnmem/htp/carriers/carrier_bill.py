@@ -118,7 +118,7 @@ def context_of(path: Path) -> HtpContext:
     if len(contexts) == 1:
         return first
     builds = dict.fromkeys(context.build_id for context in contexts)
-    return replace(
+    return replaced(
         first,
         build_id=", ".join(builds),
         soc_model=common_soc(contexts),
