@@ -157,7 +157,7 @@ def test_a_refusal_of_the_far_end_is_passed_on() -> None:
     then = "read(); send({'type': 'WorkerRefusal', 'sentence': 'the disk is full'})\n"
     then += f"{_SERVE}send({_OUTCOME})"
     with ask(then) as worker:
-        with pytest.raises(WorkerError, match="refused: the disk is full"):
+        with pytest.raises(WorkerError, match="refused the request: the disk is full"):
             worker.ask(VersionsRequest())
         assert worker.ask(VersionsRequest()).is_done
 
