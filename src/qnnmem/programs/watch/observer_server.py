@@ -182,7 +182,7 @@ class _WatchedThread:
 
     def _ask(self, said: Message) -> None:
         function, words = said.function, said.words[2:]
-        if function not in NAMES:
+        if function not in NAMES or len(said.words) < 2:
             raise Hangup("the program asked about an unknown function")
         try:
             before = self._look(function, words, said.words[0])
