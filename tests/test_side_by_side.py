@@ -18,10 +18,10 @@ from qnnmem.qnn import c_names  # noqa: E402
 PAGE = ROOT / "docs" / "reference" / "lpai-c-and-python.md"
 
 
-@pytest.mark.parametrize("name", sorted(side_by_side.every_python_name()))
-def test_every_python_name_exists(name: str) -> None:
+def test_every_python_name_exists() -> None:
     """Every Python name on the page exists."""
-    side_by_side.resolve(name)
+    for name in side_by_side.every_python_name():
+        side_by_side.resolve(name)
 
 
 def test_every_name_in_the_python_column_is_one_of_them() -> None:
