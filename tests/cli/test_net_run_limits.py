@@ -120,8 +120,8 @@ def test_an_endless_execution_is_ended_by_time() -> None:
     assert exit_code(done) == 1
     assert done.stdout.endswith("Graph Execution failure\n")
     assert (
-        f"[B1] the program did not finish within {limit} s\n--time-limit allows more time"
-        in done.stderr
+        f"[B1] the process that executes graphs did not finish within {limit} s\n"
+        "--time-limit allows more time" in done.stderr
     )
     assert [path.name for path in Path("output").glob("Result_*")] == ["Result_0"]
     assert "inferences_completed: 1" in Path("output/execution_metadata.yaml").read_text()
@@ -143,8 +143,8 @@ def test_a_limit_that_no_program_can_keep_is_one_sentence(limit: str) -> None:
     done = run(*arguments(hungry(), "few.raw x1.raw"), "--memory-limit", limit)
     assert exit_code(done) == 2
     assert (
-        "[B1] the program crashed or ran out of memory\n--memory-limit allows more memory"
-        in done.stderr
+        "[B1] the process that executes graphs crashed or ran out of memory\n"
+        "--memory-limit allows more memory" in done.stderr
     )
 
 
@@ -177,7 +177,7 @@ def test_a_crash_during_an_execution_is_one_sentence(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(DeviceChild, "submit", crash)
     done = run(*arguments(hungry(), "few.raw x1.raw"), "--asynchronous")
     assert exit_code(done) == 1
-    assert "[B1] the program crashed or ran out of memory" in done.stderr
+    assert "[B1] the process that executes graphs crashed or ran out of memory" in done.stderr
     assert "inferences_completed: 0" in Path("output/execution_metadata.yaml").read_text()
 
 

@@ -601,7 +601,7 @@ def test_a_plan_for_one_value_says_so_first(tmp_path: Path) -> None:
     path = tmp_path / "reshaped.onnx"
     path.write_bytes(onnx.parser.parse_model(text).SerializeToString())
     words = (path, "--value", "s=3,4")
-    expected = "valid only for 's' = 3,4, on which Reshape 'h' depends"
+    expected = "the plan is valid only for 's' = 3,4, on which Reshape 'h' depends"
     assert run(*words).stdout.splitlines()[0] == expected
     assert json.loads(run(*words, "--format", "json").stdout)["holds_for"] == [expected]
 

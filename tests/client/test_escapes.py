@@ -109,11 +109,11 @@ def test_limits_are_named_by_their_number(escapes: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(socket_server, "_MOST_CONNECTIONS", 4)
     said = in_words(missed(escapes, "threads", "9").not_checked)
     assert "threads, the first of them thread" in said
-    assert "limit: 4 threads that call QNN at a time" in said
+    assert "limit: at most 4 threads can call QNN at a time" in said
     monkeypatch.setattr(socket_server, "_MOST_CONNECTIONS", 512)
     monkeypatch.setattr(process_memory, "MOST_PROCESSES", 1)
     said = in_words(missed(escapes, "forks").not_checked)
-    assert "limit: 1 processes of one program" in said
+    assert "limit: at most 1 processes of one program" in said
 
 
 def test_threads_beyond_the_rows_are_counted_together(
@@ -141,7 +141,9 @@ def test_more_buffers_than_are_watched_is_said(
         keep(self, [*ranges, *((n, n) for n in range(1024))])
 
     monkeypatch.setattr(ProcessMemory, "watch", crowded)
-    assert "1,024 watched buffers" in in_words(run(client, binary).not_checked)
+    assert "frees of some buffers (at most 1,024 can be watched at a time)" in in_words(
+        run(client, binary).not_checked
+    )
 
 
 def test_a_checker_short_of_descriptors_does_not_say_clean(escapes: Path) -> None:
@@ -253,7 +255,7 @@ def test_watch_says_what_it_did_not_see(
     done = watch("-o", trace, "--", escapes, "forks-makes")
     assert exit_code(done) == 3
     assert "not watched: " in done.output
-    assert "limit: 1 processes of one program" in done.output
+    assert "limit: at most 1 processes of one program" in done.output
     read = watch("--read", trace, "--json")
     assert exit_code(read) == 3
     found = json.loads(read.stdout)

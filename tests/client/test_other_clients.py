@@ -230,7 +230,7 @@ def test_processes_that_are_not_checked_are_not_called_clean(
     monkeypatch.setattr(process_memory, "MOST_PROCESSES", 1)
     program = programs["sloppy.c"]
     report = run(program.path, program.binary, "child-executes")
-    assert "1 processes of one program" in report.not_checked[-1].what
+    assert "at most 1 processes of one program" in report.not_checked[-1].what
     assert not report.passes
 
 

@@ -192,7 +192,7 @@ def test_a_stated_shape_bounds_what_follows(tmp_path: Path) -> None:
     assert model.tensors["y"].shape == (1, 4)
     assert model.notes == ()
     assert model.holds_for == (
-        "valid while the shape of 'h' of NonZero 'h' stays within the given 1x4",
+        "the plan is valid while the shape of 'h' of NonZero 'h' stays within the given 1x4",
     )
 
 
@@ -274,18 +274,18 @@ def test_a_view_of_a_captured_tensor_in_a_loop_costs_nothing(tmp_path: Path) -> 
         (
             "g (float[12] x, int64[2] s) => (float[A,B] y) { h = Reshape(x, s) y = Neg(h) }",
             {"values": {"s": [3, 4]}},
-            "valid only for 's' = 3,4, on which Reshape 'h' depends",
+            "the plan is valid only for 's' = 3,4, on which Reshape 'h' depends",
         ),
         (
             "g (float[2] x, int64 k) => (float[2] y) <int64 one = {1}>"
             f"{{ c = Equal(k, one) y = {BRANCHES.format(cond='c', other='v = Neg(x)')} }}",
             {"values": {"k": 1}},
-            "valid only for 'k' = 1, on which If 'y' depends",
+            "the plan is valid only for 'k' = 1, on which If 'y' depends",
         ),
         (
             "g (float[4] x) => (int64[A,B] y) { y = NonZero(x) }",
             {"shapes": {"y": (1, 4)}},
-            "valid while the shape of 'y' of NonZero 'y' stays within the given 1x4",
+            "the plan is valid while the shape of 'y' of NonZero 'y' stays within the given 1x4",
         ),
     ],
 )
@@ -312,7 +312,7 @@ def test_turns_that_a_trial_run_counted_are_named(tmp_path: Path) -> None:
     model = read(path)
     assert model.tensors["t"].shape == (5,)
     assert model.holds_for == (
-        "valid for inputs with the shapes measured in a trial run: 't' of Loop 'y'",
+        "the plan is valid while these shapes stay as measured in a trial run: 't' of Loop 'y'",
     )
 
 

@@ -390,7 +390,8 @@ def test_a_stored_size_of_what_data_decide_is_said_first(tmp_path: Path) -> None
     tensors = (T("x", (4,)), T("y", (3, 1)))
     model = load(tmp_path, G(tensors, (0,), (1,), (O("WHERE", (0,), (1,)),)))
     assert model.holds_for == (
-        "valid while the shape of 'y' of operator 0 ('WHERE') stays within the stored 3x1",
+        "the plan is valid while the shape of 'y' of operator 0 ('WHERE') stays within the "
+        "stored 3x1",
     )
 
 

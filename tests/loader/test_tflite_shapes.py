@@ -113,7 +113,7 @@ def test_an_operator_returns_what_tflite_returns(
 @pytest.mark.parametrize(
     ("op", "shape", "others", "fault"),
     [
-        (RULES[3][0], (1, 4, 20, 3), RULES[3][2], "needs a size of at least 5 but has 4"),
+        (RULES[3][0], (1, 4, 20, 3), RULES[3][2], "needs an input size of at least 5 but has 4"),
         (RULES[7][0], (3, 5), RULES[7][2], "cannot multiply 3x5 by weights for 16"),
         (RULES[10][0], (3, 7), RULES[10][2], r"cannot turn 3x7 into \?x4"),
         (RULES[15][0], (4, 8), RULES[15][2], "cannot join 4x8 and 4x8 and 3x2"),
@@ -210,7 +210,7 @@ def test_a_placeholder_is_said_in_the_first_line(tmp_path: Path) -> None:
     path = write_tflite(tmp_path / "mel.tflite", spectrogram())
     first = plan(path).output.splitlines()[0]
     assert "placeholder: input 'audio' is 1x1 in the file" in first
-    assert "operator 2 ('CONV_2D') needs a size of at least 512 but has 1" in first
+    assert "operator 2 ('CONV_2D') needs an input size of at least 512 but has 1" in first
     assert "--shape audio=NxN" in first
 
 

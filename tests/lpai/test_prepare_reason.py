@@ -67,7 +67,7 @@ def test_a_crash_of_the_quantized_model_names_the_operator(
         "cannot be prepared after quantization: a trial run crashed"
         if allow_float
         else (
-            "cannot be prepared for LPAI; Loop 'steps' cannot be resolved, so its body stays "
-            "floating point; export the model with the loop unrolled"
+            "cannot be prepared for LPAI; the ops inside Loop 'steps' cannot be quantized; "
+            "export the model with the loop unrolled"
         )
     )

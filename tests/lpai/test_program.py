@@ -160,7 +160,7 @@ def test_a_captured_tensor_missing_from_an_op_is_refused(bench: Any) -> None:
     """An op that omits a captured tensor is refused, since its plan would be wrong."""
     proto, model = branches(bench)
     ops = tuple(replace(op, inputs=("flag",)) if op.type == "If" else op for op in model.ops)
-    with pytest.raises(ProgramError, match="op 'n3' and its nodes disagree about 'a'"):
+    with pytest.raises(ProgramError, match="the nodes of op 'n3' do not use 'a' as planned"):
         bench.compile(proto, replace(model, ops=ops)).check()
 
 
@@ -439,7 +439,7 @@ def test_a_program_reads_no_other_file(bench: Any, where: str, holder: str) -> N
             graph.node.append(helper.make_node("Constant", [], ["k"], value=outside))
 
     sentence = refusal(bench, changed(small(bench), change))
-    assert sentence == "constant 'out' is stored in another file"
+    assert sentence == "constant 'out' is stored in another file, which is not allowed in a binary"
 
 
 def test_a_hanging_program_is_refused(bench: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -498,7 +498,7 @@ def test_bytes_that_are_no_program_are_refused(bench: Any, damage: bytes | None)
     ("change", "words"),
     [
         (lambda g: {"model": with_sources(g.model, (99,))}, "nodes that the program does not have"),
-        (lambda g: {"constants": ()}, "disagree about 'w'"),
+        (lambda g: {"constants": ()}, "do not use 'w' as planned"),
         (lambda g: {"constants": one(g, element=6)}, "cannot be opened"),
         (lambda g: {"constants": one(g, element=22, shape=(8, 4, 24))}, "wrong size"),
     ],
@@ -529,7 +529,7 @@ def test_a_hidden_read_is_refused(bench: Any) -> None:
         graph.node[1].input.extend(["a", "x"])
 
     sentence = refusal(bench, changed(small(bench), change))
-    assert sentence == "op 'n1' and its nodes disagree about 'x'"
+    assert sentence == "the nodes of op 'n1' do not use 'x' as planned"
 
 
 def test_a_program_that_fails_on_any_input_fails_with_a_code(bench: Any) -> None:

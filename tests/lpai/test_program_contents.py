@@ -179,7 +179,7 @@ def test_names_that_are_not_text_are_refused(name: bytes) -> None:
     [
         (
             lambda m: m.graph.initializer.append(outside()),
-            "constant 'out' is stored in another file",
+            "constant 'out' is stored in another file, which is not allowed in a binary",
         ),
         (
             lambda m: m.graph.node.add(op_type="Own", domain="mine"),

@@ -344,7 +344,7 @@ def test_traces_that_are_none_are_refused_in_a_sentence(tmp_path: Path) -> None:
         (("--fail", "memRegister", "--", "true"), "does not state which calls"),
         (("--fail", "memRegistr=1", "--", "true"), "memRegister"),
         (("--fail", "memRegister=0", "--", "true"), "not a QNN error code"),
-        (("--fail", "graphExecute>1M=1002", "--", "true"), "no byte count"),
+        (("--fail", "graphExecute>1M=1002", "--", "true"), "have no size to compare"),
         (("--fail", "memRegister#0=1002", "--", "true"), "at least 1"),
         (("--fail-each", "memRegister", "--", "true"), "never calls memRegister"),
         (("--serialise", "--fail", "memRegister=1", "--", "true"), "remove --fail"),

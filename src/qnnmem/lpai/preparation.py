@@ -224,7 +224,7 @@ def _likely_states(pairs: Sequence[tuple[str, str]]) -> list[Words]:
     """Return a note about likely state pairs, with all settings in one line, ready to copy."""
     settings = [Setting("states", f"{old}={new}") for old, new in pairs]
     if len(settings) > 1:
-        what = f"{len(settings)} pairs look like state; "
+        what = f"{len(settings)} pairs of an input and an output look like state; "
         return [(what, *spaced(settings), " keep them in persistent memory")]
     return [
         (f"{old} and {new} look like state; ", setting, " keeps it in persistent memory")
@@ -464,8 +464,8 @@ def _copying_old_state(model: Model, states: Sequence[tuple[str, str]]) -> Model
     both = next((name for name in model.outputs if name in old), None)
     if both is not None:
         raise UsageError(
-            f"the old state {quote(both)} is also an output, but its memory holds the new state "
-            "when the output is read; let the model output a copy with another name"
+            f"the old state {quote(both)} is also an output, but when the output is read, its "
+            "memory already holds the new state; let the model output a copy with another name"
         )
     views = set(old)
     ops = []

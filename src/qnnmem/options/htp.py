@@ -55,7 +55,7 @@ class FitOptions(HtpModelOptions, frozen=True, kw_only=True):
     budgets: Annotated[
         tuple[tuple[str, Bytes], ...],
         shared.BUDGETS.but(
-            "Set a limit on compile, pd, vtcm, ram, weights, io, spill-fill or host-ram.",
+            "Limit of compile, pd, vtcm, ram, weights, io, spill-fill or host-ram.",
             leads=True,
             example="pd=256M or vtcm=2M",
         ),
@@ -215,7 +215,7 @@ class SweepOptions(CompilerOptions, frozen=True, kw_only=True):
     memory_limit: Annotated[
         Bytes | None,
         shared.MEMORY_LIMIT.but(
-            "Address space of each compiler.",
+            "Address space limit of each compiler.",
             default="3/4 of the machine's memory, divided by the number of jobs",
             is_advanced=False,
         ),

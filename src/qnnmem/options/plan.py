@@ -126,8 +126,8 @@ class PlanFileOptions(PlanOptions, frozen=True, kw_only=True):
         str | None,
         Opt(
             "--as",
-            "Plan the QNN graph that an ONNX model is compiled to, and explain the differences; "
-            "needs the real library (Linux on x86-64).",
+            "Plan the QNN graph that an ONNX model is compiled to, and explain how it differs "
+            "from the model; needs the real library (Linux on x86-64).",
             choices=("qnn",),
             is_local=True,
             is_advanced=True,

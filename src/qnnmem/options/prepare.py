@@ -119,7 +119,7 @@ class PreparationOptions(BackendOptions, frozen=True, kw_only=True):
         str | None,
         Opt(
             "--io-mem-type",
-            "Qmem hint for inputs and outputs.",
+            "IO memory type to store in the binary.",
             choices=("raw", "memhandle"),
             default="raw",
             backend="htp",

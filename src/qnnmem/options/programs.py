@@ -86,7 +86,9 @@ class CheckClientOptions(Options, frozen=True, kw_only=True):
     ] = None
     memory_limit: Annotated[
         Bytes | None,
-        shared.MEMORY_LIMIT.but("Address space of the executing process.", is_advanced=False),
+        shared.MEMORY_LIMIT.but(
+            "Address space limit of the process that executes graphs.", is_advanced=False
+        ),
     ] = None
 
 

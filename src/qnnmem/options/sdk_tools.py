@@ -345,7 +345,7 @@ class GeneratorOptions(ShapeOptions, frozen=True, kw_only=True):
         str,
         Opt(
             "--input_output_tensor_mem_type",
-            "Qmem hint for inputs and outputs; memhandle is for HTP.",
+            "IO memory type to store in the binary; memhandle is for HTP.",
             choices=("raw", "memhandle"),
         ),
     ] = "raw"

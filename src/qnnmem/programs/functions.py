@@ -177,6 +177,6 @@ def number_of(word: str) -> int:
     if found is None:
         known = [in_table(name) for name in NAMES.values()]
         close = nearest(word, known)
-        cure = f"did you mean {close}?" if close else "function names look like memRegister"
-        raise UsageError(f"{quote(word)} is not a watched function of QNN", cure=cure)
+        cure = f"did you mean {close}?" if close else "write a name such as memRegister"
+        raise UsageError(f"{quote(word)} is not a QNN function that qnnmem watches", cure=cure)
     return found

@@ -34,7 +34,7 @@ _END_S = 5.0  # seconds for processes to end after the program
 _LOOK_S = 0.02
 _LARGEST = 1 << 48  # no program makes this many calls
 _MOST_MAPS = 16 << 20
-_DAMAGED = "the program overwrote or removed the counter of its calls"
+_DAMAGED = "perhaps some calls: the program overwrote or removed the counter of its calls"
 _SAID = 4  # parts named in a verdict
 _LISTED = 10  # threads named in the text
 
@@ -100,7 +100,7 @@ class Ledger:
     def row(self, number: int) -> int:
         """Return the row number that a thread claims; raise Hangup if it is invalid."""
         if number > _THREADS:
-            raise Hangup("the row number is not in the ledger")
+            raise Hangup("the program sent an invalid row number")
         return number
 
     def hear(self, row: int) -> None:
@@ -151,7 +151,7 @@ class Ledger:
         if parent != os.getpid() or is_wrong or not self._is_in_place():
             parts.append(NotChecked(_DAMAGED))
         if processes > _PROCESSES:
-            parts.append(NotChecked(f"limit: {_PROCESSES:,} processes that use QNN"))
+            parts.append(NotChecked(f"limit: at most {_PROCESSES:,} processes can use QNN"))
         if unpreloaded:
             parts.append(
                 NotChecked(

@@ -546,7 +546,7 @@ class KnownProcesses(Generic[One]):
                 process = None
             if process is None:
                 if len(self._now) + len(self._gone) >= MOST_PROCESSES:
-                    raise TurnedAway(f"{MOST_PROCESSES:,} processes of one program")
+                    raise TurnedAway(f"at most {MOST_PROCESSES:,} processes of one program")
                 try:
                     process = self._now[pid] = look_into()
                 except OSError as exc:

@@ -273,7 +273,7 @@ class SocketServer:
         with self._lock:
             self._threads = {thread for thread in self._threads if thread.is_alive()}
             if len(self._connections) >= _MOST_CONNECTIONS:
-                self.ledger.refuse(f"{_MOST_CONNECTIONS:,} threads that call QNN at a time")
+                self.ledger.refuse(f"at most {_MOST_CONNECTIONS:,} threads can call QNN at a time")
             if len(self._connections) >= _MOST_CONNECTIONS or self._closed.is_set():
                 return False
             thread = threading.Thread(target=self._serve, args=(connection,), daemon=True)

@@ -31,7 +31,8 @@ def check_scope(trials: Trials, scope: Scope) -> None:
         examined = node.output[0] in scope.bodies
         if is_op(node, *CONTROL) and not examined and not scope.are_const(node.output):
             who = quote(node.name or node.output[0])
-            raise LoadError(trials.path, f"the body of {node.op_type} {who} cannot be examined")
+            what = f"the shapes in the body of {node.op_type} {who} are unknown"
+            raise LoadError(trials.path, f"{what}, so it cannot be planned")
         if not is_op(node, *CONTROL) and any(bodies(node)):
             raise LoadError(
                 trials.path, f"op {quote(node.op_type)} contains a graph, which is not supported"

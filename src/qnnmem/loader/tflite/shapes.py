@@ -159,7 +159,7 @@ def transpose(call: Call) -> list[Shape]:
     shape, order = call.shape(0), call.value(1)
     axes = [call.axis(axis, len(shape)) for axis in order]
     if sorted(axes) != list(range(len(shape))):
-        raise Damaged(f"has no valid order of the {len(shape)} dimensions of its input")
+        raise Damaged(f"has a permutation that is not valid for {len(shape)} dimensions")
     return [tuple(shape[axis] for axis in axes)]
 
 
@@ -303,7 +303,7 @@ def pad(call: Call) -> list[Shape]:
     """Return the output shape of PAD, PADV2 or MIRROR_PAD."""
     shape, margins = call.shape(0), call.value(1)
     if len(margins) != 2 * len(shape) or min(margins, default=0) < 0:
-        raise Damaged(f"cannot pad {written(shape)} with {len(margins)} margins")
+        raise Damaged(f"needs two margins of at least 0 for each dimension of {written(shape)}")
     return [tuple(size + sum(both) for size, both in zip(shape, _pairs(margins), strict=True))]
 
 
@@ -432,7 +432,7 @@ def _arg_max(call: Call) -> list[Shape]:
 def _rfft2d(call: Call) -> list[Shape]:
     shape, length = call.shape(0), call.value(1)
     if len(shape) < 2 or len(length) != 2 or min(length) < 1:
-        raise Damaged(f"cannot transform {written(shape)} with {len(length)} lengths")
+        raise Damaged(f"needs at least two dimensions and two lengths, but has {written(shape)}")
     return [(*shape[:-2], length[0], length[1] // 2 + 1)]
 
 
@@ -506,7 +506,7 @@ def _position_count(size: int, window: int, stride: int, dilation: int, *, same:
         raise Damaged("has a window or a step of size 0")
     covered = 1 if same else (window - 1) * dilation + 1
     if covered > size:
-        raise Damaged(f"needs a size of at least {covered:,} but has {size:,}")
+        raise Damaged(f"needs an input size of at least {covered:,} but has {size:,}")
     return -(-(size - covered + 1) // stride)
 
 
@@ -525,7 +525,7 @@ def _inner(shape: Shape, blocks: list[int], margins: list[int]) -> Shape:
 
 def _divided(size: int, divisor: int) -> int:
     if size % divisor:
-        raise Damaged(f"cannot divide {size:,} by {divisor:,}")
+        raise Damaged(f"cannot divide a dimension of {size:,} evenly by {divisor:,}")
     return size // divisor
 
 

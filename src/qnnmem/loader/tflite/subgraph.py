@@ -209,7 +209,7 @@ class _GraphReader:
         for output in map(self._sized, op.outputs):
             shape = by_sizes(output.shape)
             tensor = f"{quote(output.name)} of {where}"
-            limit = f"valid while the shape of {tensor} stays within the stored {shape}"
+            limit = f"the plan is valid while the shape of {tensor} stays within the stored {shape}"
             self.file.holds_for[limit] = None
 
     def _has_effect(self, op: RawOp, reads: list[str], nested: tuple[NestedGraph, ...]) -> bool:

@@ -206,10 +206,12 @@ class DeviceChild(ChildProcess):
         """Report that the device process was lost, and raise an error for the call."""
         self._lost = True
         if self.expired:
-            what = f"the program did not finish within {self._limits.time_s:g} s"
+            what = (
+                f"the process that executes graphs did not finish within {self._limits.time_s:g} s"
+            )
             self.cure = (Setting("time_limit_s"), " allows more time")
         else:
-            what = "the program crashed or ran out of memory"
+            what = "the process that executes graphs crashed or ran out of memory"
             self.cure = (Setting("memory_limit"), " allows more memory")
         code, function = _EXECUTION_FAILED, "QnnGraph_execute"
         if call == "create":

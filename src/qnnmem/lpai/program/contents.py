@@ -134,7 +134,8 @@ def _check(message: Any) -> None:
 
 def _refusal(message: Any, field: str) -> ProgramError:
     if field in ("external_data", "data_location"):
-        return ProgramError(f"constant {quote(message.name)} is stored in another file")
+        where = "in another file, which is not allowed in a binary"
+        return ProgramError(f"constant {quote(message.name)} is stored {where}")
     return ProgramError(
         f"the program contains {field} of {message.DESCRIPTOR.name}, which might refer to "
         "another file or change what runs; this is not allowed in a binary"

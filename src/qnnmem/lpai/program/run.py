@@ -75,7 +75,7 @@ class Parts:
             wrong += [name for name in op.outputs if name not in written]
             if wrong:
                 raise ProgramError(
-                    f"op {op.name[:80]!r} and its nodes disagree about {wrong[0][:80]!r}"
+                    f"the nodes of op {op.name[:80]!r} do not use {wrong[0][:80]!r} as planned"
                 )
 
     @cached_property

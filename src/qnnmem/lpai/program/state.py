@@ -272,7 +272,7 @@ def _rewrite(
     path = draft.path
     if draft.model.functions:
         words = "inline the functions first with onnx.inliner.inline_local_functions"
-        raise LoadError(path, f"has ops with state, and also functions; {words}")
+        raise LoadError(path, f"has functions, so the state of its ops cannot be kept; {words}")
     with TrialChild(path, time_limit_s) as child:
         declared = Declared(draft.model.graph)
         opened = open_model(GuardedModel(path, draft.model), child)

@@ -224,8 +224,8 @@ def _op_notes(graph: onnx.GraphProto) -> Iterator[str]:
     recurrent = sum(kind in RECURRENT for kind in kinds)
     if recurrent:
         yield (
-            f"recurrent ops with quantized inputs, weights and outputs: {recurrent}; between "
-            "time steps onnxruntime's kernel keeps full precision, but a device does not"
+            f"recurrent ops with quantized inputs, weights and outputs: {recurrent}; a device may "
+            "be less accurate, because only onnxruntime keeps full precision between time steps"
         )
     control = sum(kind in CONTROL for kind in kinds)
     if control:

@@ -279,7 +279,7 @@ def _float_control(
     node = next((n for n in control if any(kinds.get(o, _FLOAT) == _FLOAT for o in n.output)), None)
     if node is None:
         return ""
-    what = f"{_title(node)} cannot be resolved, so its body stays floating point; "
+    what = f"the ops inside {_title(node)} cannot be quantized; "
     switches = find_open_inputs(OnnxGraph.of(model.graph)).switches
     if is_op(node, "If") and switches:
         switch = switches[0]

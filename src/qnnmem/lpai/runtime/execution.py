@@ -355,7 +355,9 @@ class Execution:
         strays = self._strays[which]
         if strays:
             if stage.last - stage.first > 1:
-                raise ProgramError(f"onnxruntime did not keep {strays[0][:80]!r} at its address")
+                raise ProgramError(
+                    f"onnxruntime did not write {strays[0][:80]!r} to its planned address"
+                )
             stage.collect(strays, self._views)
 
     def _empty_unreached(self, emptied: set[str], done: int) -> None:

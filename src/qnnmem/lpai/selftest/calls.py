@@ -383,7 +383,7 @@ def _left(t: Trial, *wanted: str) -> None:
     """Check that the leaks break the expected rules, and that each report has a line number."""
     current = leaks()
     rules = [leak.rule for leak in current]
-    t.check(rules == list(wanted), f"not freed: {rules} instead of {list(wanted)}")
+    t.check(rules == list(wanted), f"rules in leak reports: {rules} instead of {list(wanted)}")
     t.check(all(" at " in leak.sentence for leak in current), "a leak report has no line number")
 
 

@@ -130,7 +130,7 @@ def _verdict(result: ClientResult) -> str:
     program = shorten(result.command[0], 200)
     missed, end = in_words(result.not_checked), launch.end_words(result)
     if not result.called and not missed:
-        return f"cannot tell: {program} never called QNN ({end})"
+        return f"cannot tell whether {program} breaks a rule: it never called QNN ({end})"
     calls = counted(sum(result.calls.values()), "QNN call")
     if result.findings:
         rules = dict.fromkeys(one.rule for one in result.findings)

@@ -341,7 +341,7 @@ class ClientSession:
             yield NotChecked(f"{what} that could not be delivered")
         if any(process.memory.is_crowded for process in self.processes.now()):
             yield NotChecked(
-                f"releases of buffers beyond the limit of {MOST_WATCHED:,} watched buffers"
+                f"frees of some buffers (at most {MOST_WATCHED:,} can be watched at a time)"
             )
 
     def close(self) -> None:

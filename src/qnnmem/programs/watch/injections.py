@@ -49,7 +49,8 @@ def read_injection(text: str) -> Injection:
     if above is not None and function not in (REGISTER, *SIZES):
         with_sizes = ", ".join(in_table(NAMES[one]) for one in (REGISTER, *SIZES))
         raise UsageError(
-            f"{in_table(NAMES[function])} has no byte count", cure=f"{with_sizes} have one"
+            f"calls of {in_table(NAMES[function])} have no size to compare",
+            cure=f"only calls of {with_sizes} have a size",
         )
     nth = None if found["nth"] is None else int(found["nth"])
     if nth == 0:

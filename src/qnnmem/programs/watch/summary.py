@@ -192,7 +192,7 @@ def _verdict_of_run(result: WatchResult) -> str:
     program = shorten(result.command[0], 200)
     missed, end = in_words(result.not_checked), end_words(result)
     if not result.called and not missed:
-        return f"cannot tell: {program} never called QNN ({end})"
+        return f"cannot tell whether {program} has problems: it never called QNN ({end})"
     calls = counted(sum(total.count for total in result.functions.values()), "QNN call")
     after = f"({calls}, {end})"
     said = list(_findings(result))

@@ -52,7 +52,7 @@ from qnnmem.temporary_folder import temporary_folder
 from qnnmem.text import counted, quote, shorten
 from qnnmem.version import __version__
 
-_MORE_LIBRARIES = "calls of more than 4 backends and 2 system libraries in one process"
+_MORE_LIBRARIES = "calls of libraries beyond 4 backends and 2 system libraries in one process"
 NOT_WATCHED = "not watched"  # outcome of a run with unobserved calls
 _TAIL = 4096  # bytes from the end of a run's output
 _AT_LEAST_S = 10.0  # minimum time limit, however fast the first run was

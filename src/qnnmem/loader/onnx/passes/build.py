@@ -420,7 +420,8 @@ def inputs_it_holds_for(
     for name, text in valued.items():
         node = _decided(graph.node, {name})
         if node is not None:  # a value used only in arithmetic changes no size
-            yield f"valid only for {quote(name)} = {text}, on which {_named(node)} depends"
+            value = f"{quote(name)} = {text}"
+            yield f"the plan is valid only for {value}, on which {_named(node)} depends"
     makers: dict[str, onnx.NodeProto] = {}
     measured: list[str] = []
     for inner in scope.with_bodies():
@@ -428,11 +429,12 @@ def inputs_it_holds_for(
         measured += (name for name in inner.measured if _may_vary(makers.get(name)))
     for name in sorted(stated.keys() - {item.name for item in graph.input}):
         shape = by_sizes(stated[name], "a scalar")
-        yield f"valid while the shape of {_made(name, makers)} stays within the given {shape}"
+        tensor = _made(name, makers)
+        yield f"the plan is valid while the shape of {tensor} stays within the given {shape}"
     measured = [name for name in measured if name not in stated]
     if measured:
         names = listed([_made(name, makers) for name in measured], _SHOWN)
-        yield f"valid for inputs with the shapes measured in a trial run: {names}"
+        yield f"the plan is valid while these shapes stay as measured in a trial run: {names}"
 
 
 def _decided(nodes: Iterable[onnx.NodeProto], known: set[str]) -> onnx.NodeProto | None:

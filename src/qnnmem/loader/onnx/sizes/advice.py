@@ -164,7 +164,7 @@ class _Advisor:
             if all(failure.is_steady for _, failure in failures):
                 return LoadError(self._model.path, f"onnxruntime rejects these sizes: {text}")
             why = "because the trial run with random data failed"
-            return (f"not fully tested, {why}: {text}",)
+            return (f"these sizes were not fully tested, {why}: {text}",)
         return tuple(
             f"onnxruntime rejects these sizes when {values}: {failure.text}"
             for values, failure in failures

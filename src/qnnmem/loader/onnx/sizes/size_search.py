@@ -161,7 +161,8 @@ class Attempts:
         inputs = trial_inputs(items)
         size = sum(Tensor(item.name, DType(item.dtype), item.shape).nbytes for item in inputs)
         if size > MAX_TRIED_BYTES:
-            raise ChildFailed(f"the inputs take {format_size(size)}, too much for random data")
+            limit = f"the limit of {format_size(MAX_TRIED_BYTES)} for a trial run"
+            raise ChildFailed(f"the inputs take {format_size(size)}, over {limit}")
         return inputs, constants
 
 
