@@ -1,4 +1,4 @@
-"""Render the contents of a deployed file as text: binaries, CPU parts, and the file's claims."""
+"""Render a deployed file as text: binaries, CPU parts, what the file says about its binaries."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _known(size: Sourced | None) -> str:
 
 
 def facts_lines(facts: CarrierFacts) -> Iterator[str]:
-    """Yield lines about CPU parts, KV cache, the file's claims, and unread parts."""
+    """Yield lines: CPU parts, KV cache, what the file says about its binaries, unread parts."""
     for part in facts.host[:SHOWN]:
         size = f"{part.size.value:>16,}{format_size(part.size.value):>13}"
         yield f"{size}  on the CPU: {shorten(part.name, _WIDE)}"

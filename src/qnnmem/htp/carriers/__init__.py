@@ -5,7 +5,7 @@ pte           ExecuTorch programs
 litert        LiteRT models for an NPU, and .litertlm
 folders       Genie bundles and folders of ONNX Runtime GenAI
 archive       apps and bundles that contain any of these files
-carrier_bill  a bill for each distinct binary, and a check of the file's claims
+carrier_bill  bills for the distinct binaries, and a check of what the file states about them
 pte_file      writes ExecuTorch programs
 
 `opened` chooses the reader by the kind of the file.

@@ -1,4 +1,4 @@
-"""The common result of all readers: the context binaries in a deployment file, and its claims."""
+"""What every reader returns: a file's context binaries, and what the file says about them."""
 
 from __future__ import annotations
 

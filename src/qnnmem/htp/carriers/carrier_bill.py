@@ -1,4 +1,4 @@
-"""The bill of a deployment file, with each binary counted once; a check of the file's claims."""
+"""The bill of a deployment file, with each binary counted once; a check of what the file says."""
 
 from __future__ import annotations
 

@@ -82,7 +82,7 @@ def rescale(
         return step.constant(numpy.asarray(numbers, "i8").reshape(along))
 
     def shifted(rights: Sequence[int], product: str) -> str:
-        """Return the name of products shifted right, with halves rounded up."""
+        """Shift products right, with halves rounded up; return the name of the result."""
         ups = constant([_UP + (1 << right >> 1) for right in rights])
         powers = constant([1 << right for right in rights])
         quotient = step.emit("Div", step.emit("Add", product, ups), powers)
@@ -111,21 +111,21 @@ def _fewer_bits(whole: int, dropped: int) -> int:
 
 
 def high_bits(step: TfliteStep, product: str) -> str:
-    """Return the name of products without their lower 31 bits; halves are rounded up."""
+    """Divide products by 2^31, with halves rounded up; return the name of the result."""
     positive = step.emit("Add", product, step.constant(_UP + _HALF, "i8"))
     quotient = step.emit("Div", positive, step.constant(1 << 31, "i8"))
     return step.emit("Sub", quotient, step.constant(_UP >> 31, "i8"))
 
 
 def as_int64(step: TfliteStep, position: int) -> str:
-    """Return the name of an input as 64-bit integers, minus their zero point."""
+    """Subtract the zero point of an input in 64-bit integers; return the name of the result."""
     _, zero = step.encoding(step.tensor(position))
     value = step.emit("Cast", step.raw(position), to=_INT64)
     return step.emit("Sub", value, step.constant(zero, "i8")) if zero else value
 
 
 def to_output_type(step: TfliteStep, value: str, tensor: RawTensor) -> str:
-    """Return the name of values in an output's type: zero point added, then clipped."""
+    """Add the zero point, clip, and cast to an output's type; return the name of the result."""
     _, zero = step.encoding(tensor)
     if zero:
         value = step.emit("Add", value, step.constant(zero, "i8"))
@@ -153,7 +153,7 @@ def emit_table_lookup(step: TfliteStep, function: Callable[[NDArray[Any]], NDArr
 
 
 def unsigned(step: TfliteStep, position: int) -> tuple[str, int]:
-    """Return the name of an 8-bit input as unsigned integers, and their zero point.
+    """Convert an 8-bit input to unsigned integers; return their name and their zero point.
 
     Products of unsigned integers are exact on every processor; products of signed with unsigned
     integers can saturate.
