@@ -80,7 +80,7 @@ def test_the_first_line_is_the_verdict(tmp_path: Path) -> None:
         "graph speech: 2 ops, program of 7 bytes, alignment 64",
         "x0  UFIXED_POINT_8 8x4, 32 bytes, scale 0.125 zero point 128, at scratch + 0",
         "y  UINT_8 8x4, 32 bytes, at scratch + ",
-        "h  UINT_8 8x4, 32 bytes, at persistent + 0, new value n ",
+        "h  UINT_8 8x4, 32 bytes, at persistent + 0, new value n, ",
         "win: 2 of 8 frames arrive per execution, moves by 4, blocks until full, "
         "starts with 1 zero frames, reset by x0",
     ],

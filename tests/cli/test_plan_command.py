@@ -121,7 +121,7 @@ def test_an_undecided_budget_ends_with_3(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(module, "plan_model", interrupted)
     result = run(buffers(tmp_path), "--capacity", "100")
     assert exit_code(result) == 3
-    assert result.stdout.startswith("cannot tell: ")
+    assert result.stdout.startswith("cannot tell whether it fits: ")
 
 
 def test_a_capacity_that_suffices_ends_with_0(tmp_path: Path) -> None:
@@ -352,7 +352,7 @@ def test_every_likely_state_is_in_the_command(tmp_path: Path) -> None:
         (line,) = (line for line in text.splitlines() if line.startswith("next: "))
         assert line.count("--state") == shown
         if not shown:
-            assert "200 pairs look like state" in line
+            assert "200 pairs of input and output look like state" in line
             command = shlex.split(line[line.index("qnnmem plan") :])
             assert len(json.loads(run(*command[2:]).stdout)["likely_states"]) == count
 

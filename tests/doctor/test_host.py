@@ -191,7 +191,8 @@ def test_an_ordinary_machine_is_called_that_in_one_line() -> None:
     found = examine(DESK)
     assert found.exit_code == 3
     assert report.render_text(found) == (
-        "cannot tell: there is neither a QNN library nor a DSP on a machine (Linux 6.8.0 x86_64)\n"
+        "cannot tell whether QNN can run: a machine (Linux 6.8.0 x86_64) has neither a QNN library "
+        "nor a DSP\n"
     )
     assert len(report.render_text(found, verbose=True).splitlines()) > len(CHECKS)
 

@@ -287,7 +287,7 @@ def test_a_binary_for_a_later_hexagon(tmp_path: Path) -> None:
         assert "4,194,304 bytes more than the SoC has" in shown
         assert "trap: the binary was made for Hexagon v75 but SM8350 is v68" in shown
     placed = run("place", binary, binary, "--verify").output
-    assert "the real library agrees with the files" in placed
+    assert "the real library confirms the predictions (" in placed
     assert "predicted admitted, " in placed
 
 

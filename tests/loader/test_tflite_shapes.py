@@ -219,7 +219,7 @@ def test_a_budget_cannot_be_judged_for_a_placeholder(tmp_path: Path) -> None:
     path = write_tflite(tmp_path / "mel.tflite", spectrogram())
     done = plan(path, "--budget", "scratch=1M")
     assert exit_code(done) == 3
-    assert "cannot tell: with only the known sizes, scratch takes" in done.output
+    assert "cannot tell whether it fits: with only the known sizes, scratch takes" in done.output
     values = json.loads(plan(path, "--budget", "scratch=1M", "--json").output)
     assert (values["fits"], values["exit_code"]) == (None, 3)
     assert values["notes"][0].startswith("planned with a placeholder")

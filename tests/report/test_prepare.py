@@ -25,7 +25,7 @@ def test_a_large_error_is_a_warning_with_what_was_seen_to_help() -> None:
         "warning: graph vad, int8 with 8-bit weights: off by up to 137.0% of the largest output on "
         "random samples; tried with the same samples: --weight-bits 16 gives 16.8%, "
         "--quantize int16 --weight-bits 16 gives 2.1%; "
-        "pass real samples with --calibration: made-up samples have other ranges"
+        "pass real samples with --calibration: random samples have other ranges"
     ]
 
 
@@ -34,7 +34,7 @@ def test_where_nothing_helped_nothing_is_promised() -> None:
     poor = quantized(0.9, TriedWidths(16, 16, 0.8), made_up=False)
     (line,) = error_lines({"g": poor})
     assert "--quantize" not in line
-    assert "wider data types do not halve the error; check that the samples" in line
+    assert "no wider data type that was tried halves the error; check that the samples" in line
 
 
 def test_a_small_error_is_no_warning() -> None:

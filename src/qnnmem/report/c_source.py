@@ -126,9 +126,9 @@ def _about(planned: PlannedFile) -> Iterator[str]:
     if planned.given:
         yield f" * planned with {comment_text(' '.join(planned.given))}"
     yield " *"
-    yield " * Offsets count from the start of a pool, and this start must be aligned. Offsets are"
-    yield " * valid if the ops run in the planned order. A step is the number of an op; step -1"
-    yield " * is before the first."
+    yield " * Offsets count from the start of a pool. Align this start to ..._ALIGN_BYTES. Offsets"
+    yield " * are valid only if the ops run in the planned order. A step is the number of an op in"
+    yield " * this order, counted from 0; step -1 is before the first op."
     yield " */"
 
 

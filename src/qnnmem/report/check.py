@@ -242,7 +242,7 @@ _RULES = {
         CiRule(_WORSE, "A pool grew beyond the baseline", "error"),
         CiRule("not-checked", "A model cannot be read", "error"),
         CiRule("not-compiled", "The library refuses to compile a model", "error"),
-        CiRule("cannot-tell", "A check has no answer", "warning"),
+        CiRule("cannot-tell", "A check cannot be decided", "warning"),
     )
 }
 # SARIF rule of a model without a verdict

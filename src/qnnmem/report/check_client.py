@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from qnnmem.programs.check.findings import CALLED
+from qnnmem.programs.check.findings import CALLED, MOST
 from qnnmem.programs.ledger import listed
 from qnnmem.programs.stacks import of_program
 from qnnmem.qnn.codes import code_name
@@ -27,6 +27,10 @@ from qnnmem.text import counted, printable, shorten
 _WIDE = 400
 _ALIGNMENT = "R3"
 _FRAMES = 8  # stack frames in the text
+NO_LINES = (
+    "note: addr2line (binutils) is not installed, so this shows functions and offsets instead of "
+    "files and lines"
+)
 
 
 def _timeline(report: ClientResult) -> Iterator[str]:
@@ -43,8 +47,9 @@ def _timeline(report: ClientResult) -> Iterator[str]:
 
 _NOT_LOADED = """\
 the program must load libQnnLpai.so by name or be linked with it
-these bypass the checker: a full path, an RPATH to another folder, dlmopen, and a script that
-replaces LD_PRELOAD or LD_LIBRARY_PATH; to preload other libraries, set LD_PRELOAD for `qnnmem`"""
+not checked are libraries loaded by a full path, through an RPATH to another folder or with dlmopen,
+and programs whose start script replaces LD_PRELOAD or LD_LIBRARY_PATH
+to preload other libraries, set LD_PRELOAD for `qnnmem`"""
 
 
 @as_text
@@ -61,11 +66,12 @@ def render_text(report: ClientResult) -> Iterator[str]:
         yield from _timeline(report)
     if report.findings and not report.has_lines:
         yield ""
-        yield "note: addr2line (binutils) is not installed, so places are functions and offsets"
+        yield NO_LINES
     yield from (f"note: {note}" for note in report.notes)
     yield from listed(report.not_checked)
     if report.left_out:
-        yield f"and {counted(report.left_out, 'more finding')}, not listed because of the limit"
+        left = counted(report.left_out, "more finding")
+        yield f"and {left}, not listed: at most {MOST:,} different findings are kept"
     if report.passes and report.exit_code:
         yield f"exit code {report.exit_code} is the program's own, not a finding"
     rules = [finding.rule for finding in report.findings if not finding.rule.startswith("C")]

@@ -2,12 +2,12 @@
  *
  * Build it with the headers of your QNN SDK:
  *     cc -std=c11 -Wall -Wextra -I"$QNN_SDK_ROOT/include/QNN" client.c -lQnnLpai -lQnnSystem -o client
- * or, to load both libraries by name at run time, with -DCLIENT_DLOPEN (and -ldl where that is a
- * library of its own). Run it with the context binary:
+ * To load both libraries by name at run time, add -DCLIENT_DLOPEN (and -ldl if dlopen is in a
+ * separate library). Run it with the context binary:
  *     ./client MODEL.bin
  *
- * Sizes are asked for, never assumed: what was planned is only compared with what the backend
- * answers. Places to fill in are marked YOURS.
+ * The client asks the backend for all sizes, and only compares the planned sizes with them.
+ * Fill in the functions below the heading YOURS.
  */
 #include <stdbool.h>
 #include <stddef.h>
@@ -26,19 +26,19 @@
 #include <dlfcn.h>
 #endif
 
-/* --- Settings: each may be changed with -DNAME=value -------------------------------------- */
+/* --- Settings: change them with -DNAME=value ---------------------------------------------- */
 
 #ifndef CLIENT_RUNS
-#define CLIENT_RUNS 1u /* results wanted of each graph */
+#define CLIENT_RUNS 1u /* number of results to compute with each graph */
 #endif
 #ifndef CLIENT_MAX_FRAMES
-#define CLIENT_MAX_FRAMES 1000u /* inputs that one result may wait for */
+#define CLIENT_MAX_FRAMES 1000u /* most executions without a result, as a window fills */
 #endif
 #ifndef CLIENT_FPS
 #define CLIENT_FPS 1u
 #endif
 #ifndef CLIENT_FTRT_RATIO
-#define CLIENT_FTRT_RATIO 10u /* tenths: 10 is real time */
+#define CLIENT_FTRT_RATIO 10u /* in tenths: 10 is real time */
 #endif
 #ifndef CLIENT_PERF_TYPE
 #define CLIENT_PERF_TYPE QNN_LPAI_GRAPH_CLIENT_PERF_TYPE_REAL_TIME
@@ -47,10 +47,10 @@
 #define CLIENT_AFFINITY QNN_LPAI_GRAPH_CORE_AFFINITY_SOFT
 #endif
 #ifndef CLIENT_CORES
-#define CLIENT_CORES 0u /* bit i is core i, 0 is any core */
+#define CLIENT_CORES 0u /* bit i selects core i; 0: any core */
 #endif
 #ifndef CLIENT_STRICT
-#define CLIENT_STRICT 0 /* 1: a size that is not as planned ends the client */
+#define CLIENT_STRICT 0 /* 1: stop if a size differs from the plan */
 #endif
 #ifndef CLIENT_BACKEND_LIBRARY
 #define CLIENT_BACKEND_LIBRARY "libQnnLpai.so"
@@ -63,43 +63,43 @@
 
 typedef struct {
     const char *name;
-    uint32_t bytes; /* of the tensor; 0 if the plan does not say */
-    uint32_t at;    /* where it lies in scratch, with IO_IN_SCRATCH */
+    uint32_t bytes; /* size of the tensor; 0 if unknown */
+    uint32_t at;    /* offset in scratch; only for IO_IN_SCRATCH */
 } planned_tensor;
 
 typedef struct {
     const char *name;
     uint32_t scratch, persistent; /* bytes */
-    uint32_t scratch_at;          /* in the scratch of all graphs, with ONE_SCRATCH */
-    uint32_t first_input, inputs; /* in TENSORS */
+    uint32_t scratch_at;          /* offset in the common scratch; only for ONE_SCRATCH */
+    uint32_t first_input, inputs; /* index in TENSORS, and number */
     uint32_t first_output, outputs;
-    bool has_io; /* whether the plan knows inputs and outputs */
+    bool has_io; /* whether TENSORS has the inputs and outputs */
 } planned_graph;
 
 @PLAN@
 
-/* --- What the client holds ----------------------------------------------------------------- */
+/* --- State of the client ------------------------------------------------------------------- */
 
-/* Memory of the application, aligned as the backend asks. */
+/* Memory of the application, aligned as the backend requires. */
 typedef struct {
-    void *raw; /* what is freed */
+    void *raw; /* pointer to free; NULL if another block holds the memory */
     unsigned char *at;
     size_t size;
 } block;
 
 typedef struct {
     Qnn_GraphHandle_t handle;
-    uint32_t scratch_size, persistent_size; /* as the backend asks for them */
+    uint32_t scratch_size, persistent_size; /* sizes that the backend requires */
     block scratch, persistent;
-    Qnn_Tensor_t *tensors; /* inputs, then outputs: copies, whose names are the system context's */
-    block *memory;         /* of each of them */
+    Qnn_Tensor_t *tensors; /* copies of inputs, then outputs; the system context holds the names */
+    block *memory;         /* memory of each tensor */
     uint32_t inputs, outputs;
 } client_graph;
 
 typedef struct {
     QNN_INTERFACE_VER_TYPE qnn;
     QNN_SYSTEM_INTERFACE_VER_TYPE system;
-    void *backend_library, *system_library; /* with CLIENT_DLOPEN */
+    void *backend_library, *system_library; /* only for CLIENT_DLOPEN */
     Qnn_BackendHandle_t backend;
     Qnn_ContextHandle_t context;
     QnnSystemContext_Handle_t system_context;
@@ -107,13 +107,13 @@ typedef struct {
     bool binary_must_stay;
     block binary;
     size_t binary_size;
-    block scratch; /* of all graphs, with ONE_SCRATCH */
+    block scratch; /* common scratch; only for ONE_SCRATCH */
     client_graph graphs[GRAPH_COUNT];
 } client;
 
 /* --- YOURS: inputs and outputs -------------------------------------------------------------- */
 
-/* Write the next frame of an input; false ends the client. */
+/* Write the next frame of an input; return false to stop the client. */
 static bool write_input(const planned_graph *graph, uint32_t input, void *data, size_t size) {
     (void)graph;
     (void)input;
@@ -143,7 +143,7 @@ static bool worked(const char *call, Qnn_ErrorHandle_t code) {
     return false;
 }
 
-/* The same of a call that makes a handle: what a failed one left there must not be freed. */
+/* Check a call that makes a handle; after a failure, clear the handle so that it is not freed. */
 static bool made(const char *call, Qnn_ErrorHandle_t code, void **handle) {
     if (worked(call, code)) {
         return true;
@@ -157,7 +157,7 @@ static bool fails(const char *what) {
     return false;
 }
 
-/* Whether a size may be used: another one than planned is said, and refused if so set. */
+/* Report a size that differs from the plan; return false for it if CLIENT_STRICT is set. */
 static bool as_planned(const char *graph, const char *what, size_t asked, size_t planned) {
     if (asked == planned) {
         return true;
@@ -169,8 +169,8 @@ static bool as_planned(const char *graph, const char *what, size_t asked, size_t
 
 /* --- Memory --------------------------------------------------------------------------------- */
 
-/* Zeroed memory whose start and size are multiples of what the backend asks for.
- * This is DDR. On a target with other pools this function and `release` are the ones to change. */
+/* Allocate zeroed memory in DDR; start and size are multiples that the backend requires.
+ * To use other memory, change this function and `release`. */
 static bool allocate(const client *c, block *to, size_t size) {
     size_t align = c->start_alignment, unit = c->size_alignment, rounded;
     if (size > SIZE_MAX - align - unit) {
@@ -248,7 +248,7 @@ static bool unload_libraries(client *c) {
 }
 #endif
 
-/* The tables of functions: LPAI's, not older than the headers, and with every entry used here. */
+/* Find function tables for LPAI that are not older than the headers and have all functions used. */
 static bool find_interfaces(client *c) {
     const QnnInterface_t **found = NULL;
     const QnnSystemInterface_t **system = NULL;
@@ -300,7 +300,7 @@ static bool find_interfaces(client *c) {
 
 /* --- Backend, binary, context --------------------------------------------------------------- */
 
-/* Before any allocation: what start and size must be multiples of, and whether the binary stays. */
+/* Ask for the alignment of memory, and whether the binary must stay in memory with the context. */
 static bool ask_backend(client *c) {
     QnnLpaiBackend_BufferAlignmentReq_t alignment;
     bool must_stay = false;
@@ -369,7 +369,7 @@ static bool create_context(client *c) {
                 &c->context);
 }
 
-/* --- What the binary holds ------------------------------------------------------------------ */
+/* --- Contents of the binary ----------------------------------------------------------------- */
 
 static bool list_graphs(const QnnSystemContext_BinaryInfo_t *info,
                         const QnnSystemContext_GraphInfo_t **graphs, uint32_t *count) {
@@ -391,7 +391,7 @@ static bool list_graphs(const QnnSystemContext_BinaryInfo_t *info,
     }
 }
 
-/* The members of version 1 are the first of all versions, but only the filled one may be read. */
+/* Read the members that all versions have; only the union member of the version may be read. */
 static bool read_graph(const QnnSystemContext_GraphInfo_t *info, const char **name,
                        const Qnn_Tensor_t **inputs, uint32_t *input_count,
                        const Qnn_Tensor_t **outputs, uint32_t *output_count) {
@@ -419,7 +419,7 @@ static bool read_graph(const QnnSystemContext_GraphInfo_t *info, const char **na
 #undef CLIENT_TAKE
 }
 
-/* Bytes of a tensor; 0 for a type without a size, a tensor of another version or too large a one. */
+/* Bytes of a tensor; 0 if its version or type is unknown, or if it is too large. */
 static uint32_t tensor_bytes(const Qnn_Tensor_t *tensor) {
     uint64_t bits;
     uint32_t rank, i;
@@ -437,7 +437,7 @@ static uint32_t tensor_bytes(const Qnn_Tensor_t *tensor) {
     } else {
         return 0;
     }
-    switch (type & 0xffu) { /* the last two digits of a type in hexadecimal are its bits */
+    switch (type & 0xffu) { /* the last two hexadecimal digits are the number of bits */
     case 0x04: bits = 4; break;
     case 0x08: bits = 8; break;
     case 0x16: bits = 16; break;
@@ -460,7 +460,7 @@ static const char *tensor_name(const Qnn_Tensor_t *tensor) {
     return name == NULL ? "" : name;
 }
 
-/* Where the bytes of a tensor are at the next execution; NULL leaves it where the plan has it. */
+/* Set the memory of a tensor for the next executions; NULL: its planned place in scratch. */
 static void hand_over(Qnn_Tensor_t *tensor, void *data, uint32_t size) {
     if (tensor->version == QNN_TENSOR_VERSION_1) {
         tensor->v1.memType = QNN_TENSORMEMTYPE_RAW;
@@ -494,7 +494,7 @@ static bool is_planned_io(const planned_graph *plan, const client_graph *graph) 
         bytes = tensor_bytes(&graph->tensors[i]);
         if (TENSORS[from].bytes == 0 ||
             ((uint64_t)bytes + PLAN_ALIGN - 1) / PLAN_ALIGN * PLAN_ALIGN == TENSORS[from].bytes) {
-            continue; /* planned with its padding, or in a buffer of several tensors */
+            continue; /* no planned size, or a size with padding */
         }
         if (!as_planned(plan->name, TENSORS[from].name, bytes, TENSORS[from].bytes)) {
             return false;
@@ -503,7 +503,7 @@ static bool is_planned_io(const planned_graph *plan, const client_graph *graph) 
     return true;
 }
 
-/* The descriptors of inputs and outputs, copied: `clientBuf` of the copies is filled in later. */
+/* Copy the descriptors of inputs and outputs; `place_io` fills in `clientBuf` of the copies. */
 static bool copy_tensors(client_graph *graph, const planned_graph *plan,
                          const QnnSystemContext_GraphInfo_t *infos, uint32_t count) {
     const Qnn_Tensor_t *inputs = NULL, *outputs = NULL;
@@ -560,7 +560,7 @@ static bool ask_sizes(client *c, const planned_graph *plan, client_graph *graph)
         return false;
     }
     if (IO_IN_SCRATCH && graph->scratch_size != plan->scratch) {
-        return fails("scratch is not as planned, so the places of inputs and outputs are not known");
+        return fails("scratch is not as planned, so the offsets of inputs and outputs are unknown");
     }
     if (ONE_SCRATCH && graph->scratch_size > plan->scratch) {
         return fails("scratch is larger than planned, so it may lie on that of another graph");
@@ -583,7 +583,7 @@ static bool configure(client *c, client_graph *graph) {
     blocks[1] = &graph->persistent;
     for (i = 0; i < 2; i++) {
         if (blocks[i]->size == 0) {
-            continue; /* a graph without state asks for no persistent memory, and gets none */
+            continue; /* not needed, such as persistent memory without state */
         }
         pools[i].memType = QNN_LPAI_MEM_TYPE_DDR;
         pools[i].size = (uint32_t)blocks[i]->size;
@@ -610,7 +610,7 @@ static bool configure(client *c, client_graph *graph) {
     return worked("QnnGraph_setConfig", c->qnn.graphSetConfig(graph->handle, list));
 }
 
-/* Buffers of the application, or the places inside scratch that were planned. */
+/* Give each input and output a buffer, or its planned place in scratch. */
 static bool place_io(client *c, const planned_graph *plan, client_graph *graph) {
     uint32_t i, bytes;
     for (i = 0; i < graph->inputs + graph->outputs; i++) {
@@ -625,7 +625,7 @@ static bool place_io(client *c, const planned_graph *plan, client_graph *graph) 
             uint32_t from =
                 i < graph->inputs ? plan->first_input + i : plan->first_output + i - graph->inputs;
             if ((size_t)TENSORS[from].at + bytes > graph->scratch.size) {
-                return fails("a tensor reaches past the end of scratch");
+                return fails("a tensor does not fit in scratch at its planned place");
             }
             graph->memory[i].at = graph->scratch.at + TENSORS[from].at; /* `raw` stays NULL */
             graph->memory[i].size = bytes;
@@ -651,7 +651,7 @@ static bool find_graph(client *c, const planned_graph *plan, client_graph *graph
            ask_sizes(c, plan, graph);
 }
 
-/* Scratch of its own, or its place in the one that graphs share which never execute at once. */
+/* Give the graph its own scratch, or its place in the scratch that all graphs use in turn. */
 static bool take_scratch(client *c, const planned_graph *plan, client_graph *graph) {
     if (graph->scratch_size == 0) {
         return true;
@@ -667,7 +667,7 @@ static bool take_scratch(client *c, const planned_graph *plan, client_graph *gra
                           c->size_alignment;
     if (plan->scratch_at % c->start_alignment != 0 ||
         plan->scratch_at + graph->scratch.size > c->scratch.size) {
-        return fails("one scratch was planned for an alignment that the backend does not have");
+        return fails("a graph does not fit at its planned place in the common scratch");
     }
     return true;
 }
@@ -680,14 +680,14 @@ static bool open_graph(client *c, const planned_graph *plan, client_graph *graph
     }
     if ((uint32_t)graph->scratch.size != graph->scratch.size ||
         (uint32_t)graph->persistent.size != graph->persistent.size) {
-        return fails("a pool is larger than its descriptor can say");
+        return fails("a pool is too large: its size must fit in 32 bits");
     }
     return configure(c, graph) &&
            worked("QnnGraph_finalize", c->qnn.graphFinalize(graph->handle, NULL, NULL)) &&
            place_io(c, plan, graph);
 }
 
-/* One result: inputs are brought until the graph has enough of them. */
+/* Compute one result: write inputs and execute until the graph has enough inputs for a result. */
 static bool run_once(client *c, const planned_graph *plan, client_graph *graph) {
     Qnn_ErrorHandle_t code = QNN_SUCCESS;
     uint32_t frame, i;
@@ -713,7 +713,7 @@ static bool run_once(client *c, const planned_graph *plan, client_graph *graph) 
     return true;
 }
 
-/* --- From beginning to end ------------------------------------------------------------------ */
+/* --- Start and end -------------------------------------------------------------------------- */
 
 static bool open_client(client *c, const char *path) {
     const QnnSystemContext_BinaryInfo_t *info = NULL;
@@ -746,7 +746,7 @@ static bool open_client(client *c, const char *path) {
     return true;
 }
 
-/* Whatever was made is ended, in this order, also after a failure. The binary goes last. */
+/* Free everything that was made, in this order, even after a failure; the binary is last. */
 static bool close_client(client *c) {
     bool good = true;
     uint32_t i, t;
@@ -780,7 +780,7 @@ static bool close_client(client *c) {
 }
 
 int main(int argc, char **argv) {
-    static client c; /* zeroed: nothing is made yet */
+    static client c; /* zeroed: nothing was made yet */
     bool good;
     uint32_t i, run;
 

@@ -187,7 +187,7 @@ def deployment_lines(change: JudgedChange) -> Iterator[str]:
     if deployment is None:
         return
     peak = deployment.worst()
-    waits = f"{counted(deployment.held[peak], 'byte')} waiting for other parts"
+    waits = f"{counted(deployment.held[peak], 'byte')} of tensors held for other parts"
     yield f"memory peak: while part {peak + 1} of {len(deployment.steps)} runs, with {waits}"
     words = f"weights {counted(deployment.weights_bytes, 'byte')} in all parts"
     if deployment.repeated_bytes:

@@ -16,11 +16,11 @@ def verdict(report: HostResult) -> str:
     place = f"{report.place} ({report.system})"
     if not report.has_dsp and report.blindness:
         return (
-            f"cannot tell: neither a QNN library nor a DSP is visible on {place}: "
-            f"{report.blindness}"
+            "cannot tell whether QNN can run: neither a QNN library nor a DSP is visible on "
+            f"{place}: {report.blindness}"
         )
     if not report.has_dsp:
-        return f"cannot tell: there is neither a QNN library nor a DSP on {place}"
+        return f"cannot tell whether QNN can run: {place} has neither a QNN library nor a DSP"
     unknown = sum(check.verdict is HostVerdict.NOT_KNOWN for check in report.checks)
     rest = f"{counted(unknown, 'check')} undecided" if unknown else "all checks done"
     if not report.problems:

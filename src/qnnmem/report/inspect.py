@@ -133,7 +133,7 @@ def _states(graph: InspectedGraph) -> Iterator[str]:
 def _state(pair: InspectedState) -> str:
     old, new = pair.old, pair.new
     moved = "in place" if _where(old) == _where(new) else f"copied from {_where(new)}"
-    return f"{_tensor(old)}, at {_where(old)}, new value {shorten(new.name)} {moved}"
+    return f"{_tensor(old)}, at {_where(old)}, new value {shorten(new.name)}, {moved}"
 
 
 def _windows(graph: InspectedGraph) -> Iterator[str]:

@@ -92,8 +92,8 @@ def selftest_text(results: Sequence[RuleResult]) -> Iterator[str]:
         yield from (f"      {failure.title}: {failure.reason}" for failure in result.failures)
     yield ""
     yield (
-        "note: in kept cases the client follows the rule and everything works; in broken "
-        "cases it breaks the rule, gets the right code, and the graph is unchanged"
+        "note: in kept cases, the client follows the rule, and all calls must succeed; in broken "
+        "cases, it breaks the rule, must get the code of the rule, and the graph must not change"
     )
 
 

@@ -29,12 +29,13 @@ def verdict(plan: PlaceResult) -> str:
     count = counted(len(plan.contexts), "context")
     domains = counted(len(plan.given.domains), "process domain")
     if plan.fits is None and plan.unjudged:
-        return f"cannot tell: {plan.unjudged[0]}"
+        return f"cannot tell whether this fits: {plan.unjudged[0]}"
     if plan.fits is None:
         if plan.given.too_large:  # decided only by the upper end of its range
             domains = "more than a process domain"
         return (
-            f"cannot tell: {count} might need {domains}; --verify gets exact sizes from the library"
+            f"cannot tell whether this fits: {count} might need {domains}; --verify gets exact "
+            "sizes from the library"
         )
     if plan.given.too_large:
         names = ", ".join(shorten(plan.contexts[n].file) for n in plan.given.too_large)
@@ -68,7 +69,7 @@ def _better(plan: PlaceResult) -> Iterator[str]:
     how = (
         "no order needs fewer domains"
         if plan.best_is_exact
-        else f"largest first; not all orders are tried for over {EXACT_UP_TO} contexts"
+        else f"largest first; not all orders are tried if there are over {EXACT_UP_TO} contexts"
     )
     if len(plan.best.domains) < len(plan.given.domains):
         names = " ".join(shorten(plan.contexts[index].file, _WIDE) for index in plan.best.order)
@@ -104,12 +105,13 @@ def _checked(plan: PlaceResult) -> Iterator[str]:
     if checked is None:
         return
     wrong = sum(not check.agrees for check in checked)
-    word = "agrees" if not wrong else f"disagrees on {counted(wrong, 'context')}"
-    yield f"the real library {word} with the files (on x86 it has only one domain):"
+    which = f" for {counted(wrong, 'context')}" if wrong else ""
+    word = "contradicts" if wrong else "confirms"
+    yield f"the real library {word} the predictions{which} (on x86, it has only one domain):"
     for check, resident in zip(checked, plan.contexts, strict=True):
         refused = f"refused, code {check.code or 'not given'}"
         fact = {True: "admitted", False: refused, None: "not loaded"}[check.admitted]
-        guess = {True: "admitted", False: "refused", None: "either"}[check.predicted]
+        guess = {True: "admitted", False: "refused", None: "admitted or refused"}[check.predicted]
         size = thousands(check.estimate, "not known")
         low, high = check.need_low, check.need_high
         expected = f"{low:,}" if low == high else f"{low:,} to {high:,}"
@@ -134,9 +136,9 @@ def render_validated(result: ValidateResult, *, verbose: bool = False) -> Iterat
         yield from ("", f"why: {result.why}")
     if result.tensors:
         tensors = "every float tensor in the graph" if result.every else "outputs"
-        count = counted(result.samples, "input")
-        tolerance = f"tolerance {result.tolerance:g} of the largest"
-        yield from ("", f"compared: {tensors}, {count}, {tolerance}")
+        count = counted(result.samples, "sample")
+        tolerance = f"tolerance {result.tolerance:g} of a tensor's largest value"
+        yield from ("", f"compared on {count}: {tensors}, {tolerance}")
         worst = sorted(result.tensors, key=_difference, reverse=True)
         chosen = {tensor.name for tensor in (result.tensors if verbose else worst[:_SHOWN])}
         for tensor in result.tensors:

@@ -82,13 +82,14 @@ def budget_lines(planned: PlannedFile) -> Iterator[str]:
         many = name.endswith("s")
         if budget.fits is None:
             yield (
-                f"cannot tell: no {name} plan within {_bytes(budget.have)} was found{in_time}, "
-                f"but one might exist; smallest found {budget.need:,}, lower bound "
+                f"cannot tell whether it fits: no {name} plan within {_bytes(budget.have)} was "
+                f"found{in_time}, but one might exist; smallest found {budget.need:,}, lower bound "
                 f"{budget.at_least:,}"
             )
         elif budget.fits:
             takes = "take" if many else "takes"
-            fits = "cannot tell: with only the known sizes," if plan.model.assumed else f"fits{by}:"
+            known = "cannot tell whether it fits: with only the known sizes,"
+            fits = known if plan.model.assumed else f"fits{by}:"
             yield f"{fits} {name} {takes} {budget.need:,} of {_bytes(budget.have)}"
         elif budget.pool is Pool.SCRATCH and plan.proof is ProofScope.UPPER_BOUND:
             yield (
@@ -392,8 +393,8 @@ def _next_states(pairs: Sequence[tuple[str, str]], command: Sequence[str]) -> st
     settings = [f"--state={old}={new}" for old, new in pairs]
     line = next_line("keep these likely states between runs", command, *settings)
     why = (
-        f"{len(pairs)} pairs look like state kept between runs; the JSON key likely_states "
-        "lists them"
+        f"{len(pairs)} pairs of input and output look like state kept between runs; the JSON key "
+        "likely_states lists them"
     )
     return line or next_line(why, command, "--format=json")
 

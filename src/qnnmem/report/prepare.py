@@ -68,9 +68,9 @@ def _cures(error: QuantizedGraph) -> str:
     seen = [f"{_widths(error, tried)} gives {percent(tried.error)}" for tried in error.cures]
     parts = ["tried with the same samples: " + ", ".join(seen)] if seen else []
     if not seen and error.tried:
-        parts.append("wider data types do not halve the error")
+        parts.append("no wider data type that was tried halves the error")
     if error.made_up_samples:
-        parts.append("pass real samples with --calibration: made-up samples have other ranges")
+        parts.append("pass real samples with --calibration: random samples have other ranges")
     elif not seen:
         parts.append("check that the samples are what the model expects")
     return "; ".join(parts)

@@ -10,6 +10,7 @@ from qnnmem.programs.ledger import listed
 from qnnmem.programs.stacks import own_stack
 from qnnmem.programs.watch.summary import amount
 from qnnmem.qnn.codes import code_name
+from qnnmem.report.check_client import NO_LINES
 from qnnmem.report.table import Column, text_table
 from qnnmem.results.programs import (
     FailEachResult,
@@ -31,6 +32,7 @@ _WIDE = 300
 _FRAMES = 6  # stack frames in the text
 _ROWS = 20  # rows of a list in the text
 _LOG = 8  # log lines of a call in the text
+_MIXED_IO = "graphs executed with a memory type that they were not prepared for"
 _WARNING = 2  # log level; errors have lower numbers
 _STEPS = 24  # steps of the timeline in the text
 _TIMELINE = (
@@ -78,12 +80,12 @@ def _lines(report: WatchResult) -> Iterator[str]:
     yield from _listed("continued without QNN", report.lost, _lost)
     unexpected_first = sorted(report.failed_calls, key=lambda call: not call.finding)
     yield from _listed("failed calls", unexpected_first, _failure)
-    yield from _listed("graphs not executed the way they were prepared", report.mixed_io, _mixed_io)
+    yield from _listed(_MIXED_IO, report.mixed_io, _mixed_io)
     yield from _listed("made", report.made, _made)
     yield from _timeline(report)
     yield from _functions(report)
     if not report.has_lines:
-        yield "note: addr2line (binutils) is not installed, so places are functions and offsets"
+        yield NO_LINES
 
 
 def _listed(
@@ -184,7 +186,7 @@ def _failure(call: FailedCall) -> Iterator[str]:
     for line in shown:
         yield f"    log      {printable(shorten(line, _WIDE))}"
     if len(call.log) > len(shown):
-        yield f"    log      of {len(call.log):,} lines"
+        yield f"    log      {len(call.log):,} lines in all"
     if call.diagnosis:
         yield f"    doctor   {shorten(call.diagnosis, 2 * _WIDE)}"
 

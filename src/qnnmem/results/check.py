@@ -38,7 +38,7 @@ class PoolCheck(Struct, frozen=True):
     blockers: Annotated[tuple[str, ...], describe("Largest tensors that prevent a fit.")] = ()
     alike: Annotated[
         Count,
-        describe("Number of other tensors that are at least as large as the smallest blocker."),
+        describe("Number of other tensors at least as large as the smallest one in `blockers`."),
     ] = 0
     allocations: Annotated[
         Allocations | None,

@@ -27,8 +27,8 @@ class PoolChange(Struct, frozen=True):
     bound: Annotated[
         Side | None,
         describe(
-            "Side whose number is an upper bound if the number of the other side is exact; "
-            "change_bytes is then null."
+            "Side whose number is an upper bound while the other side's number is exact, so that "
+            "`change_bytes` is null; null if both numbers are of the same kind."
         ),
     ] = None
     not_comparable: Annotated[

@@ -78,7 +78,10 @@ class RemedyTrial(Struct, frozen=True, kw_only=True):
     ] = ()
     macs: Annotated[
         Count,
-        describe("Multiply-adds of the original model; 0 if the remedy adds no multiply-adds."),
+        describe(
+            "Multiply-adds of the original model; 0 if they were not counted, because the remedy "
+            "adds none."
+        ),
     ] = 0
     extra_macs: Annotated[int, describe("Additional multiply-adds.")] = 0
     optimisation_levels: Annotated[
@@ -159,7 +162,7 @@ class ValidatedOutput(Struct, frozen=True, kw_only=True):
     nans: Annotated[Count, describe("Number of NaN elements.")]
     infinities: Annotated[Count, describe("Number of infinite elements.")]
     new_infinities: Annotated[
-        Count, describe("Infinite elements that the original model does not produce.")
+        Count, describe("Number of infinite elements beyond those of the original model.")
     ]
 
 

@@ -30,8 +30,8 @@ class Rule(Struct, frozen=True, kw_only=True):
         str,
         Meta(pattern="^[DPIC]$"),
         describe(
-            "Basis of the rule: D documented, P seen in public client code, I inferred, C "
-            "qnnmem's choice."
+            "Basis of the rule: D (documented), P (seen in public client code), I (inferred) or C "
+            "(qnnmem's choice)."
         ),
     ]
     source: Annotated[str, describe("Source of the rule.")]

@@ -143,14 +143,15 @@ class MisuseAnswer(Struct, frozen=True, kw_only=True):
     id: str
     what: str
     code: Annotated[
-        Count, describe("Code that the contract returns; 0 if the mistake is only reported.")
+        Count,
+        describe("Code that the emulated IO layer returns; 0 if it only reports the mistake."),
     ]
     rule: str
     sentence: str
     cure: str
     source: str
     library: Annotated[
-        LibraryAnswer | None, describe("Answer of the library; null if it was not called.")
+        LibraryAnswer | None, describe("Answer of the real library; null if it was not called.")
     ]
 
 

@@ -32,8 +32,7 @@ class TogetherResult(Result, frozen=True, kw_only=True, tag="qnnmem.together/1")
     concurrent: Annotated[
         tuple[tuple[str, ...], ...],
         describe(
-            "Sets of models that are assumed to execute at the same time; no other set is assumed "
-            "to."
+            "Sets of models that may execute at the same time; all other sets are assumed never to."
         ),
     ] = ()
     busiest: Annotated[

@@ -39,7 +39,8 @@ class ValidateResult(Result, frozen=True, kw_only=True, tag="qnnmem.validate/1")
         one_of("same", "differs", "refused", "unknown"),
     ]
     is_memory: Annotated[
-        bool | None, describe("Whether memory remains a possible cause; null if undecided.")
+        bool | None,
+        describe("Whether memory can be the cause of the failure; null if undecided."),
     ]
     tolerance: Annotated[
         float, describe("Allowed difference as a share of a tensor's largest value.")

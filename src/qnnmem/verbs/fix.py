@@ -174,7 +174,9 @@ def _fixed(path: Path, task: FixTask, call: VerbCall, scratch: Path) -> FixResul
     source = None if options.recipe is None else Path(options.recipe)
     recipe = None if source is None else (read_recipe(source), source)
     if recipe is not None and recipe[0].backend != options.backend:
-        raise UsageError(f"the recipe is for --backend {recipe[0].backend}")
+        raise UsageError(
+            f"the recipe is for --backend {recipe[0].backend}, not for {options.backend}"
+        )
     case = _case(path, options, None if recipe is None else recipe[0])
     if recipe is not None:
         _check_allowed(case, *recipe, options.backend)
@@ -208,7 +210,10 @@ def _repeated(
         bench.judged(Change("none", "as it is", case.model, case.options))
         judged = bench.with_levels(judged_steps(bench, change))
     if not judged.holds:
-        raise UsageError("the recipe changes the results of this model; run fix without the recipe")
+        raise UsageError(
+            "nothing was written: the recipe changes the results of this model; run fix without "
+            "the recipe"
+        )
     return FixResult(case, (judged,), has_limits=bool(budget), notes=change.notes)
 
 

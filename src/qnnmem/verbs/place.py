@@ -131,7 +131,7 @@ def _verify(
         raise UsageError("the files are for different SoCs; choose one with --soc")
     if any(path.suffix.lower() == ".onnx" for path in paths):
         raise UsageError("--verify is for context binaries, not for models")
-    library = library_or("without --verify the plan comes from the files themselves")
+    library = library_or("without --verify, the sizes are computed from the files")
     with Worker(library=library) as worker, ExitStack() as stack:
         files = [file for path in paths for file in stack.enter_context(binaries_of(path))]
         return admissions(files, residents, budget, model_id, worker)

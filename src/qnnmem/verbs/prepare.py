@@ -172,7 +172,10 @@ def prepare_htp(
     if pte is not None and options.partition:
         raise UsageError("--partition leaves nodes on the CPU, which a .pte file cannot contain")
     if pte == path:
-        raise UsageError("-o names the context binary; the .pte is written next to it")
+        raise UsageError(
+            "-o must not end in .pte: it names the context binary, and the .pte file is written "
+            "next to it"
+        )
     if options.soc is None:
         if model.exists():  # a missing file has its own error
             _is_library(model, options)
@@ -227,13 +230,13 @@ def _is_library(path: Path, options: PreparationOptions) -> bool:
     for_onnx = options.for_onnx_runtime
     if is_library(path, trust=options.trust):
         if for_onnx:
-            mismatch = f"{path} is a model library; an EPContext model is made of ONNX models"
+            mismatch = f"{path} is a model library; only ONNX models can become an EPContext model"
             raise UsageError(mismatch)
         return True
     takes = ("onnx", "dlc")
     check_kind(path, "prepare", takes=takes, said="qnnmem prepare --backend htp")
     if for_onnx and kind_of_file(path).name == "dlc":
-        raise UsageError(f"{path} is a DLC; an EPContext model is made of ONNX models")
+        raise UsageError(f"{path} is a DLC; only ONNX models can become an EPContext model")
     return False
 
 

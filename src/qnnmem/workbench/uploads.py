@@ -89,7 +89,8 @@ class Uploads:
         if count >= MAX_UPLOADS or total + wanted > MAX_UPLOADED:
             room = f"{counted(MAX_UPLOADS, 'file')} and {format_size(MAX_UPLOADED)}"
             raise TooLarge(
-                f"the limit of {room} is reached, and jobs use all files; cancel a job or wait"
+                f"there is room for {room} only, and jobs use too many files to make room; cancel "
+                "a job or wait"
             )
         for file in gone:
             self._remove(file.id)
@@ -100,7 +101,8 @@ class Uploads:
         with self._lock:
             if sum(upload.size for upload in self._coming.values()) + len(piece) > MAX_COMING:
                 raise TooLarge(
-                    f"more than {format_size(MAX_COMING)} are being uploaded at the same time"
+                    f"over {format_size(MAX_COMING)} are being uploaded at the same time; wait for "
+                    "other uploads to end"
                 )
             coming.size += len(piece)
         coming.hash.update(piece)

@@ -204,7 +204,7 @@ def _own_stack(of: str, stack: Sequence[Frame]) -> Iterator[Html]:
 
 def _mixed(result: WatchResult) -> Iterator[Html]:
     if result.mixed_io:
-        yield tag("h3", "Graphs not executed the way they were prepared")
+        yield tag("h3", "Graphs executed with a memory type that they were not prepared for")
         rows = [(graph.sentence, graph.place) for graph in result.mixed_io[:_MOST]]
         yield table(("what", "made at"), rows)
         yield from _beyond(len(result.mixed_io), "graph")
