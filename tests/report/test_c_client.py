@@ -336,7 +336,7 @@ def test_io_stays_in_scratch_on_wish(tmp_path: Path) -> None:
     assert "{NULL" not in made.source.read_text()
     done = made.run(more=64)
     assert done.returncode == 1
-    assert "places of inputs and outputs are not known" in done.stderr
+    assert "offsets of inputs and outputs are unknown" in done.stderr
 
 
 @needs_cc
@@ -516,7 +516,7 @@ def test_an_arrangement_of_models_is_one_scratch(tmp_path: Path) -> None:
     done = made.again(render_client(found, "qnnmem 0")).run()
     assert (done.returncode, done.stdout, done.stderr) == (0, own, "")
     done = made.run(start=512)
-    assert "an alignment that the backend does not have" in done.stderr
+    assert "a graph's place in the common scratch is too small or badly aligned" in done.stderr
     wrong = arranged.read_text().replace('"scratch_offset": 768', '"scratch_offset": 832')
     arranged.write_text(wrong)
     assert exit_code(verb("lpai")("export-c", arranged)) == 2

@@ -651,7 +651,7 @@ static bool find_graph(client *c, const planned_graph *plan, client_graph *graph
            ask_sizes(c, plan, graph);
 }
 
-/* Give the graph its own scratch, or its place in the scratch that all graphs use in turn. */
+/* Give the graph its own scratch, or its place in the scratch that all graphs share. */
 static bool take_scratch(client *c, const planned_graph *plan, client_graph *graph) {
     if (graph->scratch_size == 0) {
         return true;
@@ -667,7 +667,7 @@ static bool take_scratch(client *c, const planned_graph *plan, client_graph *gra
                           c->size_alignment;
     if (plan->scratch_at % c->start_alignment != 0 ||
         plan->scratch_at + graph->scratch.size > c->scratch.size) {
-        return fails("a graph does not fit at its planned place in the common scratch");
+        return fails("a graph's place in the common scratch is too small or badly aligned");
     }
     return true;
 }

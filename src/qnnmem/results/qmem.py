@@ -144,7 +144,7 @@ class MisuseAnswer(Struct, frozen=True, kw_only=True):
     what: str
     code: Annotated[
         Count,
-        describe("Code that the emulated IO layer returns; 0 if it only reports the mistake."),
+        describe("Code that the emulated IO layer returns; 0 if it returns none."),
     ]
     rule: str
     sentence: str
