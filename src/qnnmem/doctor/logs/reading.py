@@ -77,6 +77,7 @@ _OUR_CODES = 1000  # minimum of QNN's own codes; smaller codes are generic
 _PIECES, _AROUND = 32, 200  # examined parts of a long line, and bytes on both sides of each
 _END = 64  # bytes at the end of a line that may contain a code
 _REMEMBERED = 4096
+_REPEATED = 1024  # bytes; longer messages rarely differ in their addresses alone
 
 
 class FailingLine(msgspec.Struct, frozen=True):
@@ -241,8 +242,8 @@ def _shape_of(text: bytes, alone: bool) -> tuple[_Shape | None, bytes]:
     head = header.parse(text)
     low = text.lower()
     before, body = low[: head.body].translate(_ONE_DIGIT), low[head.body :]
-    alike = ADDRESS.sub(_same_address, body).translate(_SHAPE)
-    return _shape(head.level, before, alike, alone), body
+    alike = ADDRESS.sub(_same_address, body) if len(body) <= _REPEATED else body
+    return _shape(head.level, before, alike.translate(_SHAPE), alone), body
 
 
 def _same_address(found: re.Match[bytes]) -> bytes:

@@ -264,7 +264,9 @@ class _NumberedTemplates:
 
 def _shape(text: bytes) -> bytes:
     """Return a text with 1 for each nonzero number; a long number can keep a few digits."""
-    ones = ADDRESS.sub(b"a1", text).translate(_ONES).replace(b"10", b"1").replace(b"10", b"1")
+    if len(text) <= _LONGEST:  # the shape of a longer line is not remembered
+        text = ADDRESS.sub(b"a1", text)
+    ones = text.translate(_ONES).replace(b"10", b"1").replace(b"10", b"1")
     ones = ones.replace(b"1111", b"1").replace(b"11", b"1").replace(b"11", b"1")
     return _HEX.sub(b"0x1", ones) if b"0x" in ones else ones
 
