@@ -14,14 +14,14 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from qnnmem.errors import NotInTime, OutOfTime, Setting
 
 
-@dataclass(frozen=True, slots=True)
-class Deadline:
+class Deadline(Struct, frozen=True):
     """Time by which a result must be ready."""
 
     limit_s: float  # limit given by the user; infinite without a limit

@@ -23,7 +23,7 @@ from qnnmem.htp.library import has_library
 from qnnmem.htp.plan_difference import ComposedModel, compose_onnx, composed_model, difference_notes
 from qnnmem.htp.requests import ListenReply
 from qnnmem.ir import DType, Model, Op, Tensor
-from qnnmem.loader.dlc import as_model
+from qnnmem.loader.dlc.model import as_model
 from qnnmem.loader.dlc.operators import translate
 from qnnmem.planner import PoolOptions, plan_model
 from qnnmem.qnn.graph import ComposedGraph

@@ -21,11 +21,12 @@ from functools import cached_property
 from heapq import heappop, heappush
 from itertools import accumulate
 
+from msgspec import Struct
+
 from qnnmem.planner.problem import Problem
 
 
-@dataclass(frozen=True, slots=True)
-class TimeSections:
+class TimeSections(Struct, frozen=True):
     """The range of sections of each buffer, from `lo` to `hi` (exclusive)."""
 
     lo: list[int]

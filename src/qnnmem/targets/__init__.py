@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import tomllib
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+
+from msgspec import Struct
 
 from qnnmem.provenance import Origin, Sourced
 
 
-@dataclass(frozen=True, slots=True)
-class TcmLimits:
+class TcmLimits(Struct, frozen=True):
     """Limits of the tightly coupled memory (TCM) pool in aDSP direct mode."""
 
     size: Sourced

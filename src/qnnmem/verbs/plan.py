@@ -151,7 +151,8 @@ def _graphs_of(path: Path, options: PlanFileOptions, listener: ProgressListener)
 def _as_qnn(path: Path, options: PlanFileOptions, listener: ProgressListener) -> _FileGraphs:
     from qnnmem.htp.plan_difference import compose_onnx
     from qnnmem.loader import load_cached
-    from qnnmem.loader.dlc import as_model, named_graph
+    from qnnmem.loader.dlc import named_graph
+    from qnnmem.loader.dlc.model import as_model
     from qnnmem.targets.socs import find_soc
 
     sizes, graph = options.sizes, options.graph

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from qnnmem.errors import Damaged, LoadError
 from qnnmem.htp.binary.container import is_context_binary
@@ -19,8 +21,7 @@ ClaimKind = Literal[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class Claim:
+class Claim(Struct, frozen=True):
     """A number that a file states about its binaries: a size, an id or a context length."""
 
     what: ClaimKind
@@ -29,8 +30,7 @@ class Claim:
     binaries: tuple[int, ...] | None = None  # indexes of the binaries it is about; None: all
 
 
-@dataclass(frozen=True, slots=True)
-class Payload:
+class Payload(Struct, frozen=True):
     """A context binary in a deployment file, and the names of the parts that use the binary."""
 
     piece: Piece
@@ -38,8 +38,7 @@ class Payload:
     group: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Carrier:
+class Carrier(Struct, frozen=True, kw_only=True):
     """A deployment file and its context binaries; identical binaries in one group appear once."""
 
     path: Path
@@ -55,8 +54,7 @@ class Carrier:
     notes: tuple[str, ...] = ()
 
 
-@dataclass(slots=True)
-class Gathered:
+class Gathered(Struct):
     """What a reader has found so far; `carrier` merges uses of the same binary."""
 
     payloads: list[Payload] = field(default_factory=list)

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
 
-from msgspec import UNSET
-from msgspec.structs import replace as replaced
+from msgspec import UNSET, Struct
+from msgspec.structs import replace
 
 from qnnmem.errors import LoadError
 from qnnmem.htp.bill import LARGEST, bill_of, dominant_part, largest, total
@@ -32,16 +31,14 @@ _KV_RANK = 3
 _NAMED = 4  # parts listed in a message
 
 
-@dataclass(frozen=True, slots=True)
-class CarriedContext:
+class CarriedContext(Struct, frozen=True):
     """A context binary of a deployment file, and its description."""
 
     payload: Payload
     context: HtpContext
 
 
-@dataclass(frozen=True, slots=True)
-class ReadCarrier:
+class ReadCarrier(Struct, frozen=True):
     """A deployment file whose context binaries have been read."""
 
     carrier: Carrier
@@ -118,7 +115,7 @@ def context_of(path: Path) -> HtpContext:
     if len(contexts) == 1:
         return first
     builds = dict.fromkeys(context.build_id for context in contexts)
-    return replaced(
+    return replace(
         first,
         build_id=", ".join(builds),
         soc_model=common_soc(contexts),
@@ -154,7 +151,7 @@ def carried_bill(
     facts = facts_of(read, bills, chosen)
     traps = tuple(_traps(facts, read, chosen))
     whole = _combined([bills[number] for number in chosen], read, chosen)
-    return replaced(whole, traps=(*whole.traps, *traps), carrier=facts)
+    return replace(whole, traps=(*whole.traps, *traps), carrier=facts)
 
 
 def _chosen_group(read: ReadCarrier, bills: Sequence[Bill], soc: Soc | None) -> tuple[int, ...]:
@@ -195,7 +192,7 @@ def _combined(bills: Sequence[Bill], read: ReadCarrier, chosen: Sequence[int]) -
         (item for bill in bills for item in bill.largest_io),
         key=lambda item: (-item.bytes, item.graph, item.name),
     )
-    return replaced(
+    return replace(
         bills[0],
         file_bytes=sum(bill.file_bytes for bill in bills),
         build_id=", ".join(dict.fromkeys(bill.build_id for bill in bills)),

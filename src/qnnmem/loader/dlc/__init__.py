@@ -17,18 +17,15 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from qnnmem.ir import Model
 from qnnmem.loader.dlc.composed import compose, compose_trusted, named_graph
-from qnnmem.loader.dlc.model import as_model
-from qnnmem.loader.model_checks import check_model
 
 if TYPE_CHECKING:
     import onnx
 
+    from qnnmem.ir import Model
     from qnnmem.qnn.graph import ComposedGraph
 
 __all__ = [
-    "as_model",
     "compose",
     "compose_trusted",
     "named_graph",
@@ -51,6 +48,9 @@ def read_all(path: Path, *, trusted: bool = False) -> tuple[Model, ...]:
 
     A `trusted` file is a model library, not a DLC.
     """
+    from qnnmem.loader.dlc.model import as_model
+    from qnnmem.loader.model_checks import check_model
+
     graphs = compose_trusted(path) if trusted else compose(path)
     models = tuple(as_model(path, graph) for graph in graphs)
     for model in models:
@@ -82,6 +82,9 @@ def read_with_graph(
 
 
 def _model(path: Path, graphs: tuple[ComposedGraph, ...], name: str | None = None) -> Model:
+    from qnnmem.loader.dlc.model import as_model
+    from qnnmem.loader.model_checks import check_model
+
     chosen = graphs[0] if name is None else named_graph(path, graphs, name)
     others = () if name is not None else tuple(graph.name for graph in graphs[1:])
     model = as_model(path, chosen, others=others)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+
+from msgspec import Struct, field
 
 from qnnmem.bounded_file import read_bytes
 from qnnmem.calibration import read_npy
@@ -27,8 +28,7 @@ InputValue: TypeAlias = "bool | int | float | Path | Sequence[Any] | NDArray[Any
 MAX_VALUE_BYTES = 256 << 20  # for one value; anything larger is a weight, not an input
 
 
-@dataclass(frozen=True, slots=True)
-class Fixed:
+class Fixed(Struct, frozen=True):
     """Sizes of named dimensions, shapes of tensors and values of inputs, each by name."""
 
     dims: Mapping[str, int] = field(default_factory=dict)

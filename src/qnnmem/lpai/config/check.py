@@ -9,10 +9,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partialmethod
 from itertools import islice
 from pathlib import Path, PurePosixPath
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from qnnmem.bounded_file import config_file, is_there
 from qnnmem.errors import Damaged, LoadError
@@ -52,8 +55,7 @@ _POINTER = "backend_extensions.config_file_path"
 _ORDER = list(Severity)
 
 
-@dataclass(frozen=True, slots=True)
-class ValueFault:
+class ValueFault(Struct, frozen=True):
     """The reason why a value is not allowed for its key."""
 
     check: str
@@ -178,8 +180,7 @@ MAX_FINDINGS = 100
 _PLAIN = re.compile(r"\w{1,60}", re.ASCII)
 
 
-@dataclass(frozen=True, slots=True)
-class Finder:
+class Finder(Struct, frozen=True):
     """Factory of findings about one file."""
 
     file: str
@@ -395,8 +396,7 @@ def _place(root: JsonNode, path: str) -> Position | None:
     return None if node is None else node.at
 
 
-@dataclass(frozen=True, slots=True)
-class Located:
+class Located(Struct, frozen=True):
     """An existing file that a config file names."""
 
     path: Path

@@ -14,6 +14,8 @@ from enum import Enum
 from pathlib import Path
 from typing import NoReturn
 
+from msgspec import Struct
+
 from qnnmem.bounded_file import read_bytes
 from qnnmem.errors import LoadError
 from qnnmem.text import quote
@@ -44,16 +46,14 @@ class JsonKind(Enum):
     NULL = "null"
 
 
-@dataclass(frozen=True, slots=True)
-class Position:
+class Position(Struct, frozen=True):
     """Line and column in a file, both counted from 1."""
 
     line: int
     column: int
 
 
-@dataclass(frozen=True, slots=True)
-class JsonNode:
+class JsonNode(Struct, frozen=True):
     """A value in a JSON text."""
 
     kind: JsonKind
@@ -75,8 +75,7 @@ class JsonNode:
         return node
 
 
-@dataclass(frozen=True, slots=True)
-class JsonMember:
+class JsonMember(Struct, frozen=True):
     """A key of an object and its value."""
 
     name: str
@@ -84,8 +83,7 @@ class JsonMember:
     node: JsonNode
 
 
-@dataclass(frozen=True, slots=True)
-class SyntaxIssue:
+class SyntaxIssue(Struct, frozen=True):
     """A syntax error that was skipped."""
 
     at: Position
@@ -93,8 +91,7 @@ class SyntaxIssue:
     cure: str
 
 
-@dataclass(frozen=True, slots=True)
-class Document:
+class Document(Struct, frozen=True):
     """The content of a config file."""
 
     path: Path

@@ -6,8 +6,9 @@ any entry of a list.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
+
+from msgspec import Struct
 
 from qnnmem.lpai.config.json_positions import JsonKind
 
@@ -33,8 +34,7 @@ class FileKind(Enum):
     UNKNOWN = "unknown"
 
 
-@dataclass(frozen=True, slots=True)
-class Key:
+class Key(Struct, frozen=True):
     """A key of a config file."""
 
     path: str

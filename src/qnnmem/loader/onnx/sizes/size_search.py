@@ -7,8 +7,10 @@ import re
 import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+from msgspec.structs import replace
 
 from qnnmem.errors import ChildFailed, LoadError, OutOfTime, UsageError, Words, chain_words
 from qnnmem.ir.model import DType, Tensor
