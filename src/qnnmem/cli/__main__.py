@@ -1,5 +1,5 @@
 """Entry point of `python -m qnnmem.cli`."""
 
-from qnnmem.cli import main
+from qnnmem.cli import command
 
-main()
+command()
