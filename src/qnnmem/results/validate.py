@@ -60,7 +60,7 @@ class ValidateResult(Result, frozen=True, kw_only=True, tag="qnnmem.validate/1")
     def summary(self) -> str:
         """The verdict in one line."""
         if self.verdict == "unknown":
-            return f"cannot tell: {self.why}"
+            return f"cannot tell whether the results agree: {self.why}"
         if self.verdict == "refused":
             memory = "the graph is right; look at memory"
             graph = "look at the graph, not at memory"
