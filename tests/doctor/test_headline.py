@@ -48,7 +48,8 @@ def test_a_bare_code_is_a_sentence_and_a_list(tmp_path: Path) -> None:
     """A bare code gives a first line without cause ids; the list below explains them."""
     _, text = said(tmp_path, "QNN error 1002")
     first, *rest = text.splitlines()
-    assert first.startswith("undecided: something failed, but the log does not show why; memory")
+    assert first.startswith("undecided: something failed, but the log does not show why; ")
+    assert "whether memory is short (memory causes " in first
     assert "mem_" not in first
     assert any(
         line.endswith("exceed the address space of the DSP process (mem_dsp_va)") for line in rest

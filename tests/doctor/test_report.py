@@ -132,7 +132,7 @@ def test_an_undecided_incident_does_not_pretend() -> None:
     first, *rest = text_of(undecided()).splitlines()
     assert first == (
         "undecided: the graph stage failed, but the log does not show why; "
-        "memory may or may not be short (57%)"
+        "it is unknown whether memory is short (memory causes 57%, other causes 43%)"
     )
     at = rest.index("possible causes:")
     assert rest[at + 1 : at + 3] == [
@@ -457,10 +457,11 @@ def test_what_comes_into_question_is_added_up_per_side() -> None:
         return text_of(one).splitlines()
 
     short = (("mem_vtcm", 0.3), ("mem_leak", 0.1), ("timeout", 0.1))
-    assert first(*short)[0].endswith("; memory may or may not be short (80%)")
-    assert first(*short, side=True)[0].endswith("; memory is probably short (80%)")
+    likely = "(memory causes 80%, other causes 20%)"
+    assert first(*short)[0].endswith(f"; it is unknown whether memory is short {likely}")
+    assert first(*short, side=True)[0].endswith(f"; memory is probably short {likely}")
     assert first(("mem_vtcm", 0.1), ("signing", 0.4), side=False)[0].endswith(
-        "; memory is probably not short (20%)"
+        "; memory is probably not short (memory causes 20%, other causes 80%)"
     )
     assert first(("signing", 0.3), side=False)[0].endswith("; memory is probably not short")
     assert first(("unknown", 0.5))[0].endswith("; it is unknown whether memory is short")

@@ -100,7 +100,7 @@ VERDICT = (
 )
 BARE_VERDICT = (
     "undecided: the graph stage failed, but the log does not show why; "
-    "memory may or may not be short (0%)"
+    "it is unknown whether memory is short (memory causes 0%, other causes 100%)"
 )
 BARE = """
 **Where:** a.log:11 to 14, process 412, ORT

@@ -51,15 +51,16 @@ def _decided(incident: Incident) -> str:
 
 
 def _side(incident: Incident) -> str:
-    """Return whether memory is probably short, with the summed probability of memory causes."""
+    """Return whether memory is probably short, and what share of the probability says so."""
     known = _in_question(incident)
-    enough = sum(candidate.score for candidate, _ in known) >= _ENOUGH
-    if not enough and incident.is_memory == "unknown":
-        return "it is unknown whether memory is short"
     short = incident.is_memory
-    kind = "may or may not be" if short == "unknown" else f"is probably{'' if short else ' not'}"
+    words = f"memory is probably{'' if short else ' not'} short"
+    if short == "unknown":
+        words = _MEMORY[short]
+    if sum(candidate.score for candidate, _ in known) < _ENOUGH:
+        return words
     share = sum(part for candidate, part in known if is_memory(candidate.cause))
-    return f"memory {kind} short{f' ({share:.0%})' if enough else ''}"
+    return f"{words} (memory causes {share:.0%}, other causes {1 - share:.0%})"
 
 
 def _is_open(incident: Incident) -> bool:
