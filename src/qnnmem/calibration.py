@@ -355,7 +355,9 @@ def _checked(label: str, array: NDArray[Any], item: Input) -> NDArray[Any]:
         converted = numpy.ascontiguousarray(array, item.dtype).reshape(item.shape)
     if item.dtype.startswith("float"):
         if not numpy.isfinite(converted).all():
-            raise UsageError(f"{label} contains NaN or infinity, which no range can include")
+            raise UsageError(
+                f"{label} contains NaN or infinity, which no quantization range can include"
+            )
     elif not numpy.array_equal(converted, array):
         raise UsageError(
             f"{label} contains {array.dtype.name} numbers that {item.dtype} cannot hold"

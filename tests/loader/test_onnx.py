@@ -130,8 +130,8 @@ def test_constants_beyond_what_the_file_stores_are_said(tmp_path: Path) -> None:
     text = "g (float[1,64] x) => (float[1,64] y) <int64[2] s = {64, 64}>"
     path = save(tmp_path, f"{text} {{ w = ConstantOfShape(s) y = MatMul(x, w) }}")
     said = (
-        "constants take 16,384 bytes, but only 16 are stored in the file; computed "
-        "constants: 1 (largest: 'w', 16,384 bytes)"
+        "constants take 16,384 bytes, but the file stores only 16 of them; the rest is computed: "
+        "1 constant (largest: 'w', 16,384 bytes)"
     )
     assert read(path).notes == (said,)
 

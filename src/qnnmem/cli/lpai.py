@@ -83,8 +83,8 @@ def _rule(rule_id: str) -> Rule:
     about_programs = rules(PROGRAM).get(rule_id.upper())
     if about_programs is not None:
         raise UsageError(
-            f"{about_programs.id} is a program rule of `qnnmem check-client`, not a rule "
-            f"of the contract: {about_programs.title.rstrip('.')}",
+            f"{about_programs.id} is not a rule of the LPAI contract; `qnnmem check-client` checks "
+            f"programs for it: {about_programs.title.rstrip('.')}",
             cure=about_programs.cure,
         )
     rule = rules(LPAI).get(rule_id.upper())

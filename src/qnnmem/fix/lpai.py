@@ -164,19 +164,20 @@ def _planned_only(best: JudgedChange) -> Iterator[str]:
     quantized = any(step["remedy"] == "precision" for step in change.steps)
     if change.pool_options.bits is not None and not quantized:
         yield (
-            "the bytes come from a plan with integer elements: quantization handles each band "
-            "separately and may need more bytes; allow int8 or int16 to quantize first and get "
-            "exact bytes"
+            "the plan has integer elements, but each band is quantized separately, so the prepared "
+            "model may need more bytes; allow int8 or int16 to quantize first: then the bytes are "
+            "exact"
         )
     if change.parts is not None and change.pool_options.bits is None and has_floats(plan):
         yield (
-            "LPAI has no floating point: each part is quantized with its own ranges; the "
-            "application must use the scales to convert tensors between parts"
+            "each part is quantized with its own ranges, because LPAI has no floating point; the "
+            "application must convert tensors from the scale of one part to the scale of the next"
         )
     if plan.tcm is not None:
         yield (
-            "the TCM size counts only constants and IO; the binary also contains a description of "
-            "each op, and bands and parts add ops: inspect the prepared binary"
+            "the TCM size counts only constants and IO; the binary also describes each op, and "
+            "computing in bands or parts adds ops, so the binary may be larger: inspect the "
+            "prepared binary"
         )
 
 

@@ -292,7 +292,7 @@ def _pools(before: ResultSubject, after: ResultSubject, counts: WhatCounts) -> I
             continue
         held = before.counted.get(pool, ""), after.counted.get(pool, "")
         if old != new and all(held) and held[0] != held[1]:
-            counts_other = f"pool {shorten(pool)} contains {held[0]} before and {held[1]} after"
+            counts_other = f"pool {shorten(pool)} counts {held[0]} before and {held[1]} after"
             yield PoolChange(pool, old, new, not_comparable=f"not comparable: {counts_other}")
             continue
         bounds = pool in before.at_most, pool in after.at_most

@@ -24,7 +24,7 @@ from qnnmem.results.together import TogetherResult
 from qnnmem.text import quote
 
 # Kinds of subjects; only two results of the same kind can be compared.
-LPAI, HTP = "plan of memory", "bill or fit on HTP"
+LPAI, HTP = "plan of memory", "footprint or fit on HTP"
 LOG, FIX, SWEEP = "diagnosis", "fix", "sweep"
 # Ranks of verdicts; a higher number is worse.
 GOOD, OPEN, BAD, NONE = range(4)
@@ -319,7 +319,9 @@ def log_subjects(result: DoctorResult) -> Iterator[ResultSubject]:
         answers[question] = ComparedAnswer("seen", OPEN if is_open else BAD)
         if incident.shortage_bytes is not None:
             if abs(incident.shortage_bytes) > MAX_COUNT:  # a log may print any number
-                raise UsageError("the log states more missing bytes than any device has")
+                raise UsageError(
+                    "the log cannot be compared: it states more missing bytes than any device has"
+                )
             pool = f"missing: {incident.cause}"
             missing[pool] = max(missing.get(pool, 0), incident.shortage_bytes)
     more = f" and {len(result.files) - 1} more" if len(result.files) > 1 else ""

@@ -271,7 +271,7 @@ def prepared_context(
 def _with_trap(bill: Bill, no_estimate: str) -> Bill:
     if not no_estimate:
         return bill
-    sentence = f"{no_estimate}; the process domain is a range computed from the file"
+    sentence = f"{no_estimate}; the size in the process domain is a range computed from the file"
     return replaced(bill, traps=(*bill.traps, Trap("not-loaded", sentence)))
 
 

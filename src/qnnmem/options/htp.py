@@ -154,8 +154,8 @@ class QmemOptions(HtpOptions, frozen=True, kw_only=True):
         bool,
         Opt(
             "--misuse",
-            "Make typical mistakes with shared memory on purpose; show whether the emulated "
-            "contract and the library notice them.",
+            "Make typical mistakes with shared memory on purpose; show whether the emulation and "
+            "the library notice them.",
             leads=True,
             is_local=True,
         ),

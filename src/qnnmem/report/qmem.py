@@ -157,18 +157,15 @@ def _misuses(result: QmemResult, *, verbose: bool) -> Iterator[str]:
     if not result.misuses:
         return
     tried = any(row.library is not None for row in result.misuses)
-    where = "the library for x86" if tried else "the library, which is not installed here"
-    yield f"{len(result.misuses)} mistakes, with the answers of the contract and of {where}:"
+    made = f"{len(result.misuses)} deliberate mistakes, each with the answer of qnnmem's emulation"
+    yield f"{made} and of the x86 library:" if tried else f"{made} (the library was not called):"
     for row in result.misuses:
         contract = f"{row.code}" if row.code else "reported"
         yield f"  {row.what:<62}{row.rule:<5}{contract:<10}{_answer(row)}".rstrip()
         if verbose:
             yield f"      {shorten(row.sentence, _WIDE)}; {row.cure}"
     if tried:
-        yield (
-            "note: the x86 library answers 1000 because it registers no memory; the "
-            "contract's codes come from qnnmem's emulation"
-        )
+        yield ("note: the x86 library answers 1000 because it registers no memory")
 
 
 def _answer(row: MisuseAnswer) -> str:

@@ -22,6 +22,7 @@ _LIST = "List of devices attached"
 _MOST = 1 << 16
 _SHOWN = 5
 _READY = "device"
+_NOT_RUNNING = "the image is not running, so this cannot be checked"
 _CURES = {
     "unauthorized": "unlock the device and allow USB debugging from this computer",
     "authorizing": "unlock the device and allow USB debugging from this computer",
@@ -57,7 +58,7 @@ class ImageLook:
 
     def rights(self, *_paths: str) -> Unseen:
         """Return Unseen, because a file-system image has no device files."""
-        return Unseen("an image is not a running system")
+        return Unseen(_NOT_RUNNING)
 
     def run(self, *words: str) -> str | Unseen:
         """Return what a command would print, derived from the image's files without running it."""
@@ -76,7 +77,7 @@ class ImageLook:
             paths = [self._at(path) for path in words[4:] if self._inside(path) is None]
             text = self._shell().run(*words[:4], *paths)
             return text if isinstance(text, Unseen) else text.replace(f"= {self.root}", "= ")
-        return Unseen("an image is not a running system")
+        return Unseen(_NOT_RUNNING)
 
     def _shell(self) -> ShellLook:
         return ShellLook(self.place, self.until)
@@ -87,12 +88,12 @@ class ImageLook:
     def _inside(self, path: str) -> Unseen | None:
         """Return None if a path leads into the image when its links are followed; else why not."""
         if path.startswith(("/proc/", "/sys/", "/dev/")):
-            return Unseen("an image is not a running system")
+            return Unseen(_NOT_RUNNING)
         try:
             inside = Path(self._at(path)).resolve().is_relative_to(self.root)
         except (OSError, RuntimeError, ValueError):
             inside = False
-        return None if inside else Unseen("a link leads out of the image")
+        return None if inside else Unseen("a link leads out of the image, so it is not followed")
 
 
 def find_machine(text: str) -> ShellLook | ImageLook:

@@ -101,7 +101,7 @@ def judge_releases(seen: Survey) -> Outcome:
         return Outcome(f"{odd}: {found}", PROBLEM, action)
     builds = {path: build for path, build in known.items() if build != releases[path]}
     if odd := _mixed(builds):
-        what = f"one release, but {odd}; a stub compares its whole build id with that of the skel"
+        what = f"one release, but {odd}; a stub may refuse a skel with another build id"
         return Outcome(f"{what}: {found}", NOT_KNOWN, action)
     firmware = "; no public table lists the matching firmware and kernel driver"
     return Outcome(f"{found}{firmware}", GOOD)

@@ -122,7 +122,7 @@ def _own_words(entry: Entry, knowledge: Knowledge) -> Iterator[EntryFinding]:
         named = _cause_by_model(lines, entry)
         if named != entry.cause:
             yield EntryFinding(
-                entry.id, f"the cause model chooses {named} for the entry's Typical Logs"
+                entry.id, f"for the entry's Typical Logs, the cause model chooses {named} instead"
             )
         return
     found = judged(knowledge, own_lines(entry) or lines)
@@ -186,14 +186,14 @@ def _real_logs(asked: Iterable[Entry], heard: dict[str, str]) -> Iterator[EntryF
         if entry.documented and entry.id in heard:
             yield EntryFinding(
                 entry.id,
-                f"the entry is marked `documented`, but matches the stored log {heard[entry.id]}",
+                f"the entry matches stored log {heard[entry.id]}, so it must not be `documented`",
             )
         elif not entry.documented and entry.id not in heard:
             yield EntryFinding(
-                entry.id, "the entry matches no stored log and is not marked `documented`"
+                entry.id, "the entry matches no stored log, so it must be `documented`"
             )
         if entry.documented and not entry.sources:
-            yield EntryFinding(entry.id, "the entry is marked `documented`, but names no source")
+            yield EntryFinding(entry.id, "a `documented` entry must name a source")
 
 
 def _silence(knowledge: Knowledge, asked: set[str]) -> Iterator[EntryFinding]:

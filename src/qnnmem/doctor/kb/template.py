@@ -118,7 +118,9 @@ def _pieces(text: str, holes: list[tuple[str, str]]) -> list[_Piece]:
     pieces: list[_Piece] = []
     for hole, choice, escaped, plain, stray in _PIECE.findall(text):
         if stray:
-            raise UsageError(f"'{stray}' has no counterpart in the line template {_shown(text)}")
+            raise UsageError(
+                f"'{stray}' has no matching bracket in the line template {_shown(text)}"
+            )
         if fixed := _small(plain or escaped):
             if pieces and pieces[-1].sort == "text":
                 fixed = pieces.pop().text + fixed

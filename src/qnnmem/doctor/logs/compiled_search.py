@@ -69,7 +69,7 @@ class CompiledEngine:
     ) -> list[PlaceOfLine]:
         """Return lines with a message text, or with both a failure word and a QNN word."""
         if not isinstance(memory, CompiledMemory):
-            raise TypeError("the memory belongs to another engine")
+            raise TypeError("the line memory was made by another search engine")
         return self._looked(buffer, low, high).lines(memory, buffer, low, high)
 
     def _looked(self, buffer: bytes | bytearray, low: int, high: int) -> LookedFor:

@@ -304,7 +304,7 @@ def _placed(
 
 def _of_letters(memory: LineMemory) -> LettersMemory:
     if not isinstance(memory, LettersMemory):
-        raise TypeError("the memory belongs to another engine")
+        raise TypeError("the line memory was made by another search engine")
     return memory
 
 

@@ -323,4 +323,4 @@ def about_operators(model: ShapedModel) -> str:
     rest = f" and {counted(left, 'other')}" if left > 0 else ""
     defined = ", ".join(sorted(replaceable(model, kinds))[:_NAMED])
     cure = f"; ONNX defines {defined} in terms of other ops" if defined else ""
-    return f"public LPAI documents do not mention {named}{rest}{cure}"
+    return f"LPAI might not support {named}{rest} (not in public documents){cure}"

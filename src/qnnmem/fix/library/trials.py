@@ -306,7 +306,7 @@ class LibraryJudge:
             if broken is None:
                 return PartVerdict(PartFit.YES, "", need)
             pool, size, most = broken
-            need_text = f"{TITLES[pool]}: {size:,} bytes with the tensors for later parts"
+            need_text = f"{TITLES[pool]}: {size:,} bytes, including tensors kept for later parts"
             return PartVerdict(PartFit.NO, f"{need_text}, limit {most:,}", size)
         never = fit.fits is False and worst is not None and _exceeds_without_io(worst, op_range)
         return PartVerdict(PartFit.NEVER if never else PartFit.NO, fit.why, need)

@@ -141,9 +141,8 @@ class PrecisionRemedy:
         notes = (f"float inputs and outputs become {kind}", *notes)
         if not case.samples and word != "fp16":
             notes = (
-                f"WARNING: ranges of {word} come from random data, so sizes are right, but "
-                "results are not, and the error on real inputs differs from the error shown; "
-                "pass your own samples",
+                f"WARNING: ranges of {word} come from random data: sizes are right, but results "
+                "and the error shown are not; pass your own samples",
                 *notes,
             )
         return base.then(

@@ -54,7 +54,9 @@ def with_sizes(model: ShapedModel, shapes: Shapes) -> ShapedModel:
     resolved = model.resolved
     inside = sorted(resolved.stated.keys() - input_shapes(model).keys())
     if inside:
-        raise ChildFailed(f"the shape of {quote(inside[0])} depends on data")
+        raise ChildFailed(
+            f"the shape of {quote(inside[0])} depends on data, so input sizes cannot change"
+        )
     proto = resolved.proto()
     for item in proto.graph.input:
         dims = item.type.tensor_type.shape.dim
@@ -249,7 +251,7 @@ def run_in_batches(
     pieces = {name: _pieces(name, inputs, shape) for name, (_, shape) in types.items()}
     runs = max(map(len, pieces.values()), default=1)
     if any(len(batches) not in (1, runs) for batches in pieces.values()):
-        raise UsageError("the inputs need different numbers of runs")
+        raise UsageError("the batches of the inputs need different numbers of runs")
     part = PartStep(model.absolute(), tuple(types), tuple(outputs))
     results = []
     with ChainChild(time_limit_s) as child:

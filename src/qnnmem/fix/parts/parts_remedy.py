@@ -160,7 +160,7 @@ class HtpPartsRemedy:
         """Return the parts, or the reason why none were found."""
         start = base.change
         if base.need.over == ("vtcm",) and base.need.what == NOUNS["vtcm"]:
-            return "each part would use all of VTCM, like the whole model"
+            return "parts do not help: each would use all of VTCM, like the whole model"
         if start.compile_options.precision is not HtpPrecision.FP16:
             return "a model cannot be split while it is quantized; quantize it first"
         try:
@@ -178,13 +178,14 @@ class HtpPartsRemedy:
 
 def _notes(parts: HtpParts, words: str, deployment: Deployment) -> Iterator[str]:
     if "process domain" in words:
-        yield "on a SoC with one domain per process, load the parts in turn"
+        yield "on a SoC with one process domain per process, load the parts in turn"
     sizes = [context.spill_fill for context in parts.residency.contexts]
     saved = sum(sizes) - max(sizes)
     if deployment.arrangement is Arrangement.SHARED:
         yield (
-            f"the total counts one spill/fill buffer of {counted(max(sizes), 'byte')}: load the "
-            "parts as one group of contexts (REGISTER_MULTI_CONTEXTS) and run one part at a time"
+            "the total counts only one spill/fill buffer, of "
+            f"{counted(max(sizes), 'byte')}; to share it, load the parts as one group of contexts "
+            "(REGISTER_MULTI_CONTEXTS) and run one part at a time"
         )
     elif saved and deployment.arrangement is Arrangement.RESIDENT:
         yield f"parts that share one spill/fill buffer need {saved:,} bytes less"

@@ -256,8 +256,8 @@ def _domain_traps(needs: Sequence[Sourced | None]) -> Iterator[Trap]:
     look = "`qnnmem place` shows the arrangement"
     if placed.fits or placed.too_large:
         sentence = (
-            f"{words}, over the limit of one process domain; only the largest context is compared "
-            f"with this limit here; {look}"
+            f"{words}, over the limit of one process domain, but the verdict compares only the "
+            f"largest context with this limit; {look}"
         )
         yield Trap("several-domains", sentence)
         return
@@ -350,8 +350,8 @@ def _state(contexts: Sequence[CarriedContext]) -> Sourced | None:
     if not total_bytes:
         return None
     source = (
-        "for the graph with the largest sum: inputs with a dimension equal to the context length, "
-        "or to the context length minus the new tokens (the attention mask shows both numbers)"
+        "inputs with a dimension equal to the context length, or to the context length minus the "
+        "new tokens, as in the attention mask; added up for the graph with the largest sum"
     )
     return Sourced(total_bytes, Origin.COMPUTED, source)
 

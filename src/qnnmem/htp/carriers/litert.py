@@ -95,7 +95,8 @@ class _Model:
             index = row.u32(1, "buffer")
             if index >= len(buffers):
                 raise Damaged(
-                    f"the stamp is in buffer {index:,}, but the file has {len(buffers):,} buffers"
+                    f"the compiler's stamp is in buffer {index:,}, but the file has "
+                    f"{len(buffers):,} buffers"
                 )
             data = buffers[index].octets(0, "data", 1 << 12) or b""
             halves = data[:_STAMP_FIELD], data[_STAMP_FIELD : 2 * _STAMP_FIELD]

@@ -435,8 +435,8 @@ def _notes(case: LlmCase, best: _CheckedShards) -> Iterator[str]:
     if not shares_weights(case):
         yield (
             "weight sharing between graphs is documented only from "
-            f"v{_first('weight_sharing')} on: upper bounds count the weights {len(case.ar)} "
-            "times, and files might store as many copies"
+            f"v{_first('weight_sharing')} on, so upper bounds count the weights {len(case.ar)} "
+            "times; the files might also store them as often"
         )
     if (case.soc.arch or 0) < _OLD_ARCH:
         yield f"phones with Hexagon before v{_OLD_ARCH} were reported to reject contexts near 2 GiB"

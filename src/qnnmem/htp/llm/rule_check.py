@@ -48,7 +48,9 @@ def plain_case(case: LlmCase) -> LlmCase:
     """Return the case to compile for a check of the rule: all layers equal, no experts."""
     if case.recipe.bits == _FLOAT:
         cure = ("remove ", Setting("compile"))
-        raise UsageError("floating-point layers are planned by rule, not compiled", cure=cure)
+        raise UsageError(
+            "a plan with floating-point layers cannot be checked by compiling", cure=cure
+        )
     recipe = case.recipe if case.recipe.wide_layers is None else replace(case.recipe, wide=())
     model = replace(case.model, experts=0)
     return replace(case, model=model, recipe=recipe, measured=LayerRatios())

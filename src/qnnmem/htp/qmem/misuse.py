@@ -331,7 +331,7 @@ def try_misuses(
     say, ends = progress or no_progress, deadline or Deadline.after(TIME_LIMIT_S)
     rows = []
     for number, (name, (what, make, calls)) in enumerate(MISUSES.items()):
-        say(f"mistake {number + 1} of {len(MISUSES)}: {what}")
+        say(f"deliberate mistake {number + 1} of {len(MISUSES)}: {what}")
         code, finding = contract_answer(path, graph.name, make)
         answer = None
         if worker is not None and soc_id is not None:

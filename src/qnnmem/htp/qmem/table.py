@@ -152,7 +152,7 @@ def _room(bill: Bill, io: int) -> Sourced | None:
         return None
     domain = bill.process_domain
     left = bill.process_domain_budget.value - (domain.high.value - bill.io.value + io)
-    source = "budget minus the loader's estimate, in which IO is the mapped memory"
+    source = "budget minus the loader's estimate, with the mapped memory in place of its IO"
     return _computed(left, source if domain.is_exact else f"{source}; at least")
 
 

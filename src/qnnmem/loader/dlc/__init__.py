@@ -77,7 +77,7 @@ def read_with_graph(
     try:
         return translate(graphs[0], model)
     except NotTranslated as exc:
-        note = f"layout only, without a program: {exc}; the graph cannot be executed here"
+        note = f"layout only, without a program, because {exc}; the graph cannot be executed here"
         return replace(model, notes=(*model.notes, note)), None
 
 

@@ -60,7 +60,7 @@ def read_with_graph(
     except Damaged as exc:
         raise LoadError(path, str(exc), cure=model.assumed) from exc
     except NotTranslated as exc:
-        note = f"layout only, without a program: {exc}; the graph cannot be executed"
+        note = f"layout only, without a program, because {exc}; the graph cannot be executed"
         return replace(model, notes=(*model.notes, note)), None, ()
 
 

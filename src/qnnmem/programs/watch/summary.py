@@ -179,7 +179,10 @@ def _with_turns(turns: SerialisedRun) -> str:
     if after:
         return f"the failure also occurs with one call at a time ({seen})"
     if not turns.waited:
-        return f"cannot tell: the failure went away, but no calls overlapped ({seen})"
+        return (
+            "cannot tell whether overlapping calls cause the failure: it went away with one call "
+            f"at a time, but no calls would have overlapped ({seen})"
+        )
     return f"the failure goes away with one call at a time ({seen})"
 
 

@@ -33,7 +33,7 @@ from qnnmem.loader.onnx.passes.shape import ShapedModel
 from qnnmem.loader.onnx.scope import CONTROL, RESHAPING, SHAPING, Scope, is_deterministic
 from qnnmem.loader.onnx.tensor import DTYPES, STRING, stored_bytes
 from qnnmem.loader.onnx.well_formed import is_foreign
-from qnnmem.text import by_sizes, listed, quote
+from qnnmem.text import by_sizes, counted, listed, quote
 
 if TYPE_CHECKING:
     import onnx
@@ -274,8 +274,9 @@ def _computed_notes(graph: OnnxGraph, constants: Sequence[Tensor]) -> Iterator[s
     if computed and total > held:
         largest = max(computed, key=lambda item: item.nbytes)
         yield (
-            f"constants take {total:,} bytes, but only {held:,} are stored in the file; computed "
-            f"constants: {len(computed)} (largest: {quote(largest.name)}, {largest.nbytes:,} bytes)"
+            f"constants take {total:,} bytes, but the file stores only {held:,} of them; the rest "
+            f"is computed: {counted(len(computed), 'constant')} (largest: {quote(largest.name)}, "
+            f"{largest.nbytes:,} bytes)"
         )
 
 
