@@ -210,7 +210,7 @@ def _folder(folder: Path, inputs: Sequence[Input]) -> Sample:
                 raise UsageError(f"{folder} contains two files for input {quote(entry.stem)}")
             sample.append((known[entry.stem], entry))
     if not sample:
-        raise UsageError(f"{folder} contains no .npy or .raw file for an input")
+        raise UsageError(f"{folder} contains no .npy or .raw file for any input")
     return tuple(sample)
 
 

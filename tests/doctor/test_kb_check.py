@@ -125,7 +125,7 @@ def test_a_skeleton_passes(tmp_path: Path) -> None:
 def test_an_entry_must_know_its_own_typical_lines(tmp_path: Path) -> None:
     """An entry whose own typical lines do not match gets a finding."""
     text = GOOD.replace("replace this: my entry failed, 1234", "something else happened")
-    assert sentences(checked(tmp_path, text)) == ["the entry's Typical Logs match no entry instead"]
+    assert sentences(checked(tmp_path, text)) == ["the entry's Typical Logs match no entry"]
 
 
 def test_an_entry_must_show_a_line(tmp_path: Path) -> None:

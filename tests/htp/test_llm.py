@@ -504,7 +504,7 @@ def test_a_bundle_with_a_config_is_the_model_itself(tmp_path: Path) -> None:
     options = LlmOptions(soc="SM8650", context=64, ar=(8, 1), recipe="w4a16")
     found = plan_model(str(tmp_path), options, VerbCall(Mock())).actual
     assert [one.shard for one in found] == ["layer 0", "layers 1-3", ""]
-    assert found[2].findings[-1] == "it could not be matched with layers of the model"
+    assert found[2].findings[-1] == "the file could not be matched with layers of the model"
 
 
 def bundle(folder: Path, **contents: bytes) -> Path:

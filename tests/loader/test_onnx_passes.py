@@ -122,7 +122,7 @@ def _by_data(folder: Path) -> Path:
         (_cut, "read", "is truncated or not an ONNX model"),
         (_old, "guard", "uses ONNX operator set 6"),
         (save, "resolve", "these dimensions are open: N (input 'x')"),
-        (_headless, "fold", "If node 'e' is malformed"),
+        (_headless, "fold", "If node 'e' has no "),
         (_by_data, "shape", "depends on the data"),
     ],
 )

@@ -120,7 +120,7 @@ def write_bad(folder: Path, kind: str) -> None:
         ("list file", r"gone\.raw: no such file"),
         ("stranger", r"z\.npy: the model has no input 'z'"),
         ("two", r"0 contains two files for input 'x'"),
-        ("empty folder", r"contains no \.npy or \.raw file for an input"),
+        ("empty folder", r"contains no \.npy or \.raw file for any input"),
         ("nothing", r"contains no sample inputs; add \.npy, \.npz or \.raw files"),
     ],
 )

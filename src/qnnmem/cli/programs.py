@@ -115,7 +115,7 @@ def _check_together(command: tuple[str, ...], options: WatchProgramOptions, form
     read, fail_each = options.read, options.fail_each
     if read is not None and (command or options.fail or fail_each or options.serialise):
         raise UsageError(
-            "--read runs no program; remove the command and the options that make calls fail"
+            "--read runs no program; remove the command, --fail, --fail-each and --serialise"
         )
     if options.serialise and (options.fail or fail_each):
         raise UsageError(

@@ -121,8 +121,8 @@ def htp_target(config: HtpToolConfig, graph: str) -> HtpTarget:
     if config.graphs and not fitting:
         known = ", ".join(quote(n) for section in config.graphs[:4] for n in section.names[:4])
         notes.append(
-            f"graphs has no section for {quote(graph)}, only for {known} (the real tool does not "
-            "report this)"
+            f"graphs has sections only for {known}, so none applies to {quote(graph)} (the real "
+            "tool does not report this)"
         )
     vtcm = next((section.vtcm_mb for section in fitting if section.vtcm_mb is not None), usual)
     if vtcm == 0:

@@ -127,8 +127,9 @@ def _own_words(entry: Entry, knowledge: Knowledge) -> Iterator[EntryFinding]:
         return
     found = judged(knowledge, own_lines(entry) or lines)
     if not _speaks(entry.id, found):
-        other = found.entry.id if found is not None and found.entry is not None else "no entry"
-        yield EntryFinding(entry.id, f"the entry's Typical Logs match {other} instead")
+        other = found.entry if found is not None else None
+        match = "no entry" if other is None else f"{other.id} instead"
+        yield EntryFinding(entry.id, f"the entry's Typical Logs match {match}")
 
 
 def _is_named_by_model(entry: Entry) -> bool:

@@ -322,5 +322,5 @@ def about_operators(model: ShapedModel) -> str:
     left = len(kinds) - _NAMED
     rest = f" and {counted(left, 'other')}" if left > 0 else ""
     defined = ", ".join(sorted(replaceable(model, kinds))[:_NAMED])
-    cure = f"; ONNX defines {defined} in terms of other ops" if defined else ""
+    cure = f"; other ops can replace {defined}" if defined else ""
     return f"LPAI might not support {named}{rest} (not in public documents){cure}"

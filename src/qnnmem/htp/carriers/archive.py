@@ -83,7 +83,7 @@ class ArchiveTree:
         if size > _RATIO_FROM and size > _RATIO * packed:
             raise LoadError(
                 info.filename,
-                f"not unpacked: {counted(packed, 'byte')} would become {format_size(size)}",
+                f"not unpacked, because {counted(packed, 'byte')} would become {format_size(size)}",
             )
         if size > min(self._left, shutil.disk_usage(self.scratch).free // 2):
             raise LoadError(

@@ -185,7 +185,7 @@ def _findings(
                 "has its own"
             )
     if span is None:
-        yield "it could not be matched with layers of the model"
+        yield "the file could not be matched with layers of the model"
 
 
 def _without_domain(bills: Sequence[Bill]) -> set[int]:

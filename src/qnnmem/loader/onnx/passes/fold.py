@@ -93,10 +93,11 @@ def _branches_taken(trials: Trials, scope: Scope) -> dict[int, onnx.GraphProto]:
 
 
 def _branch(trials: Trials, node: onnx.NodeProto, condition: bool) -> onnx.GraphProto:
-    branch = attribute(node, "then_branch" if condition else "else_branch")
+    name = "then_branch" if condition else "else_branch"
+    branch = attribute(node, name)
     if branch is None:
         who = quote(node.name or next(iter(node.output), ""))
-        raise LoadError(trials.path, f"If node {who} is malformed")
+        raise LoadError(trials.path, f"the If node {who} has no {name}")
     return branch.g
 
 

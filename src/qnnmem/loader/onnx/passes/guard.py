@@ -90,4 +90,4 @@ def _check_opset(path: Path, proto: onnx.ModelProto) -> None:
             raise LoadError(path, f"uses ONNX operator set {quote(version)}; {rule}")
     if len(set(versions)) > 1:
         both = " and ".join(map(str, sorted(set(versions))))
-        raise LoadError(path, f"states several ONNX operator sets: {both}")
+        raise LoadError(path, f"states several ONNX operator sets: {both}; a model must state one")
