@@ -257,7 +257,7 @@ def test_builds_of_one_release(skel: str, verdict: HostVerdict) -> None:
     machine = WithReleases(files, PHONE.commands, PHONE.nodes, place="\n".join(lines))
     asked = checks(machine)["releases"]
     assert asked.verdict is verdict
-    assert ("whole build id" in asked.found) is (verdict is NOT_KNOWN)
+    assert ("another build id" in asked.found) is (verdict is NOT_KNOWN)
 
 
 @pytest.mark.parametrize(

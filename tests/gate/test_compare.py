@@ -254,7 +254,7 @@ def test_a_plan_and_a_finished_binary_count_other_things() -> None:
     words = "changed: constants is not comparable, tcm is not comparable"
     assert found.verdict == words
     assert (
-        "pool tcm contains constants and IO before and the finished binary"
+        "pool tcm counts constants and IO before and the finished binary"
         in report.render_text(found)
     )
     assert "| 576 | 20,096 | not comparable |" in report.render_markdown(found)
