@@ -253,9 +253,8 @@ def test_a_plan_and_a_finished_binary_count_other_things() -> None:
     assert not found.worse
     words = "changed: constants is not comparable, tcm is not comparable"
     assert found.verdict == words
-    assert (
-        "pool tcm counts constants and IO before and the finished binary"
-        in report.render_text(found)
+    assert "pool tcm counts constants and IO before and the finished binary" in report.render_text(
+        found
     )
     assert "| 576 | 20,096 | not comparable |" in report.render_markdown(found)
     grown = plan(tcm=tcm(577), buffers={})
