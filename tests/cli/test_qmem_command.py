@@ -148,8 +148,7 @@ def test_mistakes_are_made_without_the_library(
     monkeypatch.setattr("qnnmem.htp.qmem.table.has_library", lambda: False)
     text = run(binary, "--misuse", "-v").stdout
     assert (
-        f"{len(MISUSES)} deliberate mistakes, each with the answer of qnnmem's emulation (the"
-        in text
+        f"{len(MISUSES)} deliberate mistakes, each with the answer of the emulated IO layer" in text
     )
     rows = [line.split() for line in text.splitlines()]
     assert ["deregistered", "a", "handle", "twice", "Q5", "8001"] in rows

@@ -157,7 +157,9 @@ def _misuses(result: QmemResult, *, verbose: bool) -> Iterator[str]:
     if not result.misuses:
         return
     tried = any(row.library is not None for row in result.misuses)
-    made = f"{len(result.misuses)} deliberate mistakes, each with the answer of qnnmem's emulation"
+    made = (
+        f"{len(result.misuses)} deliberate mistakes, each with the answer of the emulated IO layer"
+    )
     yield f"{made} and of the x86 library:" if tried else f"{made} (the library was not called):"
     for row in result.misuses:
         contract = f"{row.code}" if row.code else "reported"

@@ -138,7 +138,7 @@ class LibraryAnswer(Struct, frozen=True):
 
 
 class MisuseAnswer(Struct, frozen=True, kw_only=True):
-    """A client's mistake, with the answers of the contract and of the library."""
+    """A deliberate mistake of a client: what the emulated IO layer and the library return."""
 
     id: str
     what: str
