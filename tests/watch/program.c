@@ -170,7 +170,7 @@ int main(int count, char **words) {
     if (providers == NULL || providers(&list, &number) || number != 1) return 7;
     functions = (void **)((char *)(uintptr_t)list[0] + 40);
     if (IS("arguments")) return arguments(library), 0;
-    puts("through to the C library");
+    puts("about to call the C library");
     if (IS("becomes-another")) execl(words[0], words[0], words[1], NULL);
     return steps();
 }

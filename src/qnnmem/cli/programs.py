@@ -41,8 +41,8 @@ def check_client(command: tuple[str, ...], options: CheckClientOptions, output: 
     Needs Linux and a C compiler.
 
     Exit codes: 0 clean, 1 findings, 2 the program cannot run or never called QNN, 3 some calls were
-    not checked. If nothing was found and every call was checked, the exit code is the program's
-    own; if that is not 0, the last line and `passes` in the JSON show that nothing was found.
+    not checked. Instead of 0, the program's own exit code is given; if it is not 0, the last line
+    and `passes` in the JSON show that nothing was found.
     """
     from qnnmem.verbs.programs import check_program
 
@@ -87,9 +87,8 @@ def watch(command: tuple[str, ...], options: WatchProgramOptions, output: Output
 
     Needs Linux and a C compiler.
 
-    Exit codes: 0 no problems found, 1 findings, 2 the program cannot run or never called QNN, 3
-    some calls were not watched. If nothing was found and every call was watched, the exit code is
-    the program's own.
+    Exit codes: 0 no findings, 1 findings, 2 the program cannot run or never called QNN, 3 some calls
+    were not watched. Instead of 0, the program's own exit code is given.
     """
     _check_together(command, options, output.form)
     if options.read is not None:

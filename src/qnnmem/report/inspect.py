@@ -109,7 +109,7 @@ def _pools(graph: InspectedGraph) -> Iterator[str]:
         inside = ", in the file" if pool == "constants" else inside
         holds = f"{counted(held.get(pool, 0), kind)}{inside}"
         if pool == "constants" and not graph.program_bytes:
-            holds = "not in a layout; `qnnmem plan` of the model shows their size"
+            holds = "a layout stores none; `qnnmem plan` of the model shows their size"
         yield f"  {pool:<11}{size:>15,}{format_size(size):>13}   {holds}"
 
 
