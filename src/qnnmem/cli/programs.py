@@ -87,8 +87,8 @@ def watch(command: tuple[str, ...], options: WatchProgramOptions, output: Output
 
     Needs Linux and a C compiler.
 
-    Exit codes: 0 no findings, 1 findings, 2 the program cannot run or never called QNN, 3 some calls
-    were not watched. Instead of 0, the program's own exit code is given.
+    Exit codes: 0 no findings, 1 findings, 2 the program cannot run or never called QNN, 3 some
+    calls were not watched. Instead of 0, the program's own exit code is given.
     """
     _check_together(command, options, output.form)
     if options.read is not None:
