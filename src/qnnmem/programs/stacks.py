@@ -113,7 +113,7 @@ class Symbols:
         ]
 
     def _nearby(self, path: str, offset: int, stack: Stack) -> Stack:
-        """Return the stack of the nearest earlier code with a line; `stack` if there is none.
+        """Return the stack of the nearest earlier code that has a source line; `stack` if none has.
 
         A call that the compiler merged with other calls has no line. With clang, the code for the
         call's arguments has no line either. The code before the call belongs to the same function,

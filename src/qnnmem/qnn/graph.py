@@ -81,7 +81,7 @@ class CallFile(WireMessage, frozen=True):
 def recorded_calls(
     name: str, calls: Sequence[ComposedTensor | ComposedOp], data: bytearray
 ) -> GraphCalls:
-    """Return the calls of a graph without constant bytes, which are appended to `data`."""
+    """Return the calls of a graph without the bytes of constants; append these bytes to `data`."""
 
     def recorded(call: ComposedTensor | ComposedOp) -> ComposedTensor | ComposedOp:
         if isinstance(call, ComposedTensor):

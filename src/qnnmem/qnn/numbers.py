@@ -83,7 +83,7 @@ def _of_other_sign(code: int) -> tuple[Number, ...]:
 def named(name: str, *, whole: bool = False) -> tuple[Number, ...]:
     """Return the codes with this name, in any spelling.
 
-    The name may lack the first words of QNN's name, unless `whole` is true.
+    If `whole` is false, the name can also be the last words of QNN's name.
     """
     wanted = squeezed(name.rpartition("::")[2])
     exact = _by_name().get(wanted, ())

@@ -189,7 +189,7 @@ def quantity(value: int | str) -> str:
 
 
 def model_numbers(incident: Incident) -> list[tuple[str, str, str, str]]:
-    """Return rows like those of `quantities` with the memory of the model that the user named."""
+    """Return the memory of the model that the user named, as rows in the form of `quantities`."""
     if incident.model_numbers is None:
         return []
     return [

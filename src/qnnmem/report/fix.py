@@ -197,7 +197,7 @@ def deployment_lines(change: JudgedChange) -> Iterator[str]:
 
 
 def scope_lines(result: FixResult) -> Iterator[str]:
-    """Yield a warning that the change helps only one backend, if the fix changes the model."""
+    """If the fix changes the model, yield a warning that the change helps only one backend."""
     change = result.best.change
     if change.model is not result.case.model or change.parts is not None:
         own, other = ("LPAI", "HTP") if result.backend == "lpai" else ("HTP", "LPAI")
@@ -404,9 +404,9 @@ def _precision_words(best: JudgedChange) -> list[str]:
 
 
 def _of_part(kept: Sequence[str], part: OpRange) -> list[str]:
-    """Return the words; of the `--state` pairs, only those whose tensors are both in this part.
+    """Return the words, except `--state` pairs that have a tensor outside this part.
 
-    The application itself passes the tensors of other pairs from part to part.
+    If the tensors of a pair are in different parts, the application itself passes them on.
     """
     words = []
     for word in kept:

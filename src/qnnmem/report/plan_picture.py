@@ -129,7 +129,7 @@ class MapFrame:
 
     @property
     def floor(self) -> dict[str, float]:
-        """Return the vertical pixel position of address 0 of each pool."""
+        """Return, by pool, the vertical pixel position of the pool's address 0."""
         persistent = _TOP + self.persistent_bytes * self.per_byte
         gap = _GAP if self.persistent_bytes else 0
         scratch = persistent + gap + self.scratch_bytes * self.per_byte
@@ -504,7 +504,7 @@ def _map_rows(buffer: PlanBuffer, peak_bytes: int, height: int) -> tuple[int, in
 
 
 def _fullest_steps(buffers: Sequence[PlanBuffer], width: int) -> list[int]:
-    """Return the fullest step of each of at most `width` equal time intervals."""
+    """Divide the steps into at most `width` equal intervals; return the fullest step of each."""
     change: dict[int, int] = {}
     for buffer in buffers:
         change[buffer.lower] = change.get(buffer.lower, 0) + buffer.size_bytes

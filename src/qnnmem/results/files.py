@@ -74,7 +74,7 @@ class SeveralFiles(Result, frozen=True, kw_only=True):
 
     @property
     def each(self) -> tuple[Any, ...]:
-        """The result of each file that has a result."""
+        """The results of all files that were not refused."""
         results: tuple[Any, ...] = getattr(self, self.listed)
         return results
 

@@ -150,7 +150,7 @@ class FitFacts(Struct, frozen=True, kw_only=True):
 
     @property
     def tightest(self) -> FitCheck | None:
-        """The most informative check: VTCM is skipped if it is exactly full."""
+        """The deciding check; if VTCM is exactly full, the tightest check of the other pools."""
         worst = self.worst
         whole = worst is not None and worst.fits and (worst.pool, worst.spare) == ("vtcm", 0)
         return self.beside_vtcm or worst if whole else worst

@@ -251,7 +251,7 @@ class Bill(Result, frozen=True, kw_only=True, tag="qnnmem.footprint/1"):
 
     @property
     def vtcm_range(self) -> SizeRange | None:
-        """Bounds of the VTCM use, because a file states 4 MiB even if no size was set."""
+        """Bounds of the VTCM use; they differ if the stored size can mean that none was set."""
         vtcm = self.vtcm
         return None if vtcm is None else SizeRange(least_vtcm(vtcm, self.vtcm_stored), vtcm)
 

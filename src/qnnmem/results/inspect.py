@@ -165,7 +165,7 @@ class InspectedGraph(BinaryGraph, frozen=True, kw_only=True):
 
     @property
     def map(self) -> PlanMap:
-        """The memory map without a bound and a proof, because a binary stores neither."""
+        """The memory map. It has no proven bound, because a binary stores none."""
         return PlanMap(
             scratch_bytes=self.pools.get("scratch", 0),
             persistent_bytes=self.pools.get("persistent", 0),

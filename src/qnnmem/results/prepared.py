@@ -52,7 +52,7 @@ class QuantizedGraph(TriedWidths, frozen=True, kw_only=True):
     def cures(self) -> tuple[TriedWidths, ...]:
         """Tried widths, narrowest first, each with less than half the error of the previous widths.
 
-        Widths that leave a large error are included only if all widths do.
+        Widths that leave a large error are included only if no tried width leaves a small one.
         """
         smallest: list[TriedWidths] = []
         least = _bound(self.error)

@@ -6,7 +6,7 @@ from enum import Enum
 
 
 class ProofScope(Enum):
-    """The conditions under which scratch is minimal, given alignment, views and IO location."""
+    """The conditions under which scratch is minimal; alignment, views and IO location are fixed."""
 
     ANY_ORDER = "proven minimal for any order"
     THIS_ORDER = "minimal for this order"

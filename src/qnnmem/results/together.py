@@ -90,7 +90,7 @@ class TogetherResult(Result, frozen=True, kw_only=True, tag="qnnmem.together/1")
 
     @property
     def map(self) -> PlanMap:
-        """Both pools as a memory map whose steps are the models."""
+        """Scratch and persistent pool as a memory map; each step of the map is a model."""
         is_least = self.scratch_bytes == self.lower_bound_bytes
         buffers = [
             PlanBuffer(model.name, pool, size, lower, upper, offset)

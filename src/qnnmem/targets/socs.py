@@ -282,7 +282,7 @@ def _elsewhere(wanted: str, _known: Mapping[str, str]) -> Iterator[str]:
 
 
 def _mistyped(wanted: str, known: Mapping[str, str]) -> Iterator[str]:
-    """Yield names that have the digits of `wanted` or differ from it by a swap or a character."""
+    """Yield names with the digits of `wanted`, two swapped characters, or one wrong character."""
     names = {plain(name): name for name in known.values()}
     wanted = re.sub(r"(?<=\d)o", "0", wanted)
     yield from filter(None, (names.get(wanted),))

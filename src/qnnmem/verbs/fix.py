@@ -263,7 +263,7 @@ def _case(path: Path, wish: FixOptions, recipe: FixRecipe | None) -> FixCase:
 
 
 def _states_found(result: FixResult, options: FixOptions) -> tuple[str, ...]:
-    """Return `--state` options for states that the model declares, for the next commands."""
+    """For the next commands, return `--state` options for states that only the model declares."""
     planned = getattr(result.case.options, "states", ())
     return tuple(
         word
@@ -430,7 +430,7 @@ class FixFolder:
         return bool(self._left(self.recipe.name)) and not os.path.lexists(self.recipe)
 
     def write(self, contents: Mapping[str, bytes]) -> list[str]:
-        """Write files in this order, all or none; a killed run's files with equal content stay."""
+        """Write files in this order, all or none; keep equal files of a run that was killed."""
         named = {self.folder / name: content for name, content in contents.items()}
         goes_on = self.is_unfinished
         stale = [left for name in contents for left in self._left(name)]

@@ -148,7 +148,7 @@ def _executed(
     tree: OutputTree,
     console: Console,
 ) -> Iterator[int]:
-    """Execute a graph as often as the options require; yield the number of each inference."""
+    """Execute a graph as often as the options require; yield the index of each inference."""
     if soc is None:
         raise CannotTell("the binary does not name a SoC")
     check_names(graph)

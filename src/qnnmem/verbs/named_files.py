@@ -212,7 +212,7 @@ def log_names(words: Sequence[str]) -> tuple[str, ...]:
 def _matching_logs(word: str) -> Iterator[str]:
     """Yield the paths that match a pattern; any other word is yielded unchanged.
 
-    A pattern also matches folders, unless it contains `**`, which matches their files anyway.
+    A pattern also matches folders. A pattern with `**` does not, because it matches their files.
     """
     if not _is_pattern(word) or not _is_missing(word):
         yield word

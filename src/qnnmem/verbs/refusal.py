@@ -50,7 +50,7 @@ def say_failure(
 
 
 def explained(fit: Fit, path: Path, options: CompileOptions, flags: Flags) -> Fit:
-    """Return a fit with the doctor's diagnosis, and with remedies as options of the verb."""
+    """Return the fit with the doctor's diagnosis, and remedies written as options of the verb."""
     from msgspec.structs import replace
 
     reading = reading_of(fit.evidence) if fit.evidence else ""
@@ -67,7 +67,7 @@ def explained(fit: Fit, path: Path, options: CompileOptions, flags: Flags) -> Fi
 def explained_row(
     row: SweepRow, path: Path, soc: Soc, base: CompileOptions, flags: Flags
 ) -> SweepRow:
-    """Return a sweep row whose reason names remedies as options of the verb."""
+    """Return the sweep row with the remedies in its reason written as options of the verb."""
     from dataclasses import replace
 
     request = RepeatedCompile(path, soc, options_of(row.point, base))
@@ -79,7 +79,7 @@ def explained_row(
 def explained_largest(
     largest: Largest, path: Path, soc: Soc, base: CompileOptions, flags: Flags
 ) -> Largest:
-    """Return a search result whose reason names remedies as options of the verb."""
+    """Return the search result with the remedies in its reason written as options of the verb."""
     from msgspec.structs import replace
 
     if largest.next_value is None:
@@ -103,7 +103,7 @@ class RepeatedCompile(NamedTuple):
 
 
 def own_words(words: Words, flags: Flags, request: RepeatedCompile | None = None) -> Words:
-    """Return the text with settings that the verb lacks replaced by a command of another verb."""
+    """Return the text; a setting that the verb lacks becomes an option of `qnnmem prepare`."""
     if flags is None or isinstance(words, str):
         return words
     return tuple(

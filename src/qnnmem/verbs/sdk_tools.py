@@ -448,7 +448,7 @@ def _failed(failure: CompileFailure, console: Console, call: VerbCall, *, logged
 
 
 def _done(compiled: Compiled, model: Path, target: Path, console: Console) -> None:
-    """Print the path of the written file, and the graph's name in it."""
+    """Print the path of the written binary, and the name of the graph in the binary."""
     for note in compiled.notes:
         console.note(f"note: {note}")
     if model.suffix == ".onnx":  # other formats keep the name of their graph

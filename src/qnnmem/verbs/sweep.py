@@ -105,7 +105,7 @@ class SweepRun(NamedTuple):
     signal: KeyboardInterrupt | None = None
 
     def explained(self, row: SweepRow, flags: Flags) -> SweepRow:
-        """Return a row whose reason names remedies as options of the verb."""
+        """Return the row with the remedies in its reason written as options of this verb."""
         task = self.task
         return explained_row(row, task.path, task.soc, task.base, flags)
 

@@ -1,4 +1,4 @@
-"""Calls that fail on purpose: `contextCreateFromBinary#2=1002`, `memRegister>64M=1002`."""
+"""Rules for calls that must fail: `contextCreateFromBinary#2=1002`, `memRegister>64M=1002`."""
 
 from __future__ import annotations
 

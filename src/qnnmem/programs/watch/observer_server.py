@@ -79,7 +79,7 @@ class Turns:
         self._lock = threading.Lock()
 
     def add(self, ns: int, *, had_turn: bool) -> None:
-        """Count a call that waited; `had_turn` is False if the call ran without its turn."""
+        """Count a call that waited; `had_turn` is False if the call gave up and ran anyway."""
         with self._lock:
             self.waited += 1
             self.waited_ns = min(self.waited_ns + ns, MAX_COUNT)

@@ -194,7 +194,7 @@ def fail_each(
     most_runs: int,
     say: Callable[[FailedRun], None] | None = None,
 ) -> FailEachResult:
-    """Run a program once unchanged, then once per call of a function, and make that call fail."""
+    """Run a program unchanged, then once for each call of a function, with that call failing."""
     begun = time.monotonic()
     usual, _ = _once(replace(options, injections=()))
     took = time.monotonic() - begun

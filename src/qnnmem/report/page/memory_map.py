@@ -54,8 +54,8 @@ def memory_map(
 ) -> Html:
     """Return the figure of a plan's map; `beside` is a plan for comparison on the same axes.
 
-    `above` goes between the peak and the map. `below` belongs to the map: a selection is also
-    marked there.
+    `above` is shown between the peak and the map, `below` under the map. A selection in the map is
+    also marked in `below`.
     """
     boxes = drawn(plan)
     words = f"Memory map of {counted(len(boxes), 'tensor')} in {plan.scratch_bytes:,} bytes"

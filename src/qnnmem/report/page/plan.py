@@ -90,7 +90,7 @@ def _answer(plan: PlanResult) -> Html:
 
 
 def _by_need(plan: PlanResult) -> list[PlanBudget]:
-    """Return the budgets, broken ones first, then the tightest ones."""
+    """Return the budgets: broken, undecided, then kept ones; in each group, the tightest first."""
     order = {False: 0, None: 1, True: 2}
     return sorted(plan.budgets, key=lambda b: (order[b.fits], -b.need_bytes / max(b.have_bytes, 1)))
 

@@ -83,7 +83,7 @@ def watch_section(result: WatchResult) -> PageSection:
 
 
 def fail_each_section(result: FailEachResult) -> PageSection:
-    """Return a section about how the program reacts when each call fails."""
+    """Return a section with each call that was made to fail, and how the program reacted."""
     rows = [
         (
             run.call,
