@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def command() -> None:
-    """Run the command line as a process of its own; end the process without freeing its modules.
+    """Run the command line, then end the process without freeing its modules.
 
     The operating system frees the memory faster: Python takes up to 25 ms.
     """

@@ -83,8 +83,8 @@ def shows(
 ) -> Callable[[F], F]:
     """Return a decorator that adds the output options; the command gets an `Output`.
 
-    If no option is given, the suffix of the output file selects the format. `suffixes` maps more
-    suffixes to formats that only a suffix can select.
+    If no option is given, the suffix of the output file selects the format. `suffixes` maps
+    additional suffixes to formats that no option can select.
     """
     is_inferred = issubclass(group, ResultOptions) and by_suffix
     default = f"{forms[0]}, or from the suffix of -o" if is_inferred else forms[0]

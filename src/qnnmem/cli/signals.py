@@ -63,7 +63,7 @@ class _Watch:
             os.kill(os.getpid(), self.number)
 
     def lost(self, unraisable: Any) -> None:
-        """Retry a signal whose exception Python could not raise; print other exceptions."""
+        """Try a signal again if Python could not raise its exception; print other exceptions."""
         if isinstance(unraisable.exc_value, KeyboardInterrupt | Terminated):
             signal.setitimer(signal.ITIMER_REAL, _AGAIN_S)
         else:
@@ -108,7 +108,10 @@ def unwinding(work: Callable[[Callable[[], bool]], int]) -> int:
 
 
 def _take(watch: _Watch) -> list[int]:
-    """Handle the signals that are not ignored (as `nohup` ignores SIGHUP); return their numbers."""
+    """Install handlers for the signals that are not ignored; return these signals.
+
+    `nohup`, for example, ignores SIGHUP.
+    """
     wanted = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
     taken: list[int] = [number for number in wanted if signal.getsignal(number) != signal.SIG_IGN]
     sys.unraisablehook = watch.lost

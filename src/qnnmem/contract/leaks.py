@@ -73,7 +73,7 @@ class Resource:
         self._parts.clear()
 
     def leaked(self, how: str = "", rule: str = "", call: str = "") -> Finding:
-        """Return the finding for a leak; the sentence ends with `how`, by default with `never`."""
+        """Return the finding for a leak; its sentence is `what`, then `how` (default: `never`)."""
         # Replaced, not formatted, because a name may contain braces.
         what = self.what.replace("{at}", self.caller.place)
         sentence = f"{what} {how or self.never}"
@@ -121,7 +121,7 @@ def of_process() -> Resource:
 
 
 def note_freed_twice(found: Finding) -> None:
-    """Record a second free of a buffer without a living backend, for the report at process exit."""
+    """Record that a buffer without a living backend was freed twice; reported at process exit."""
     _process.watch()
     _process.freed_twice.note(found)
 
@@ -164,7 +164,7 @@ def _print(found: Sequence[Finding], what: str) -> None:
 
 
 def _text(leak: Finding) -> str:
-    """Return the rule and sentence of a leak, and the line unless the sentence names the line."""
+    """Return a leak as text: rule, sentence and, unless the sentence contains it, the line."""
     place = leak.line.partition(": ")[0]
     line = f" ({leak.line})" if place and place not in leak.sentence else ""
     return f"[{leak.rule}] {leak.sentence}{line}"

@@ -415,7 +415,7 @@ class _Holders:
         self.version = 0
 
     def changed(self, holder: Holder) -> None:
-        """Track the memory of a graph or context, and increase the version."""
+        """Add a graph or context to those that hold memory, and increase the version."""
         with self._lock:
             self._all.add(holder)
             self.version += 1

@@ -178,7 +178,7 @@ def features(text: str) -> Counter[int]:
 
 
 def weighed_words(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the words of a text's different lines, and again those of lines with a failure."""
+    """Return the words of the distinct lines, and those of failing lines, which count once more."""
     lines = {_message(line): line for line in text[:MAX_TEXT].split("\n") if line.strip()}
     failing = [message for message, line in lines.items() if _reports_failure(line)]
     if len(failing) == len(lines):

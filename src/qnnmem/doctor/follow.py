@@ -213,8 +213,8 @@ class _LiveScanner(LogScanner):
     def rest(self, knowledge: Knowledge, engine: SearchEngine) -> Iterator[Hit]:
         """Yield the hits in the part not yet scanned, as if the log ended here.
 
-        Offsets count from the start of the buffer. Line 1 is the first line after the lines that
-        `lines` counts.
+        Offsets count from the start of the buffer. Line 1 is the first line that `lines` does not
+        count yet.
         """
         data = memoryview(bytes(self._view[: self._fill]))
         start = self._at

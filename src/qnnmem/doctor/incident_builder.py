@@ -242,7 +242,7 @@ def _said_by_model(
 
 
 def _leaning(made: Guess, shown: Sequence[Candidate], says_1002: bool) -> bool | Literal["unknown"]:
-    """Return whether memory is short if model, candidates and code agree, else "unknown"."""
+    """Return whether memory is short; "unknown" unless model, candidates and code agree."""
     from qnnmem.doctor.cause_model import threshold
 
     memory = made.memory > 1 / 2
@@ -452,7 +452,7 @@ def _shown(one: Sighting, parts: Sequence[str], decides: bool = False) -> Eviden
 
 
 class _Quantities(NamedTuple):
-    """Positions of the named numbers in lines with the same templates in the same order."""
+    """Positions of named numbers; they hold for all incidents with this sequence of templates."""
 
     named: tuple[tuple[str, int, int], ...]  # name, line, number in it
     sizes: tuple[tuple[int, int, int], ...]  # lines that say what is needed and the limit, where
@@ -481,7 +481,7 @@ class _QuantityNames:
         return found, None
 
     def _look(self, numbers: Sequence[int]) -> _Quantities:
-        """Return the last position of each named number in the first line that contains it."""
+        """Return where each named number is: the last position in the first line that has it."""
         named: dict[str, tuple[int, int]] = {}
         sizes: list[tuple[int, int, int]] = []
         for line, number in enumerate(numbers):
@@ -499,7 +499,7 @@ class _QuantityNames:
 
 
 def _counted(knowledge: Knowledge, seen: Sequence[Seen]) -> dict[str, list[tuple[int, int]]]:
-    """Return the numbers to be summed and their offsets in the log, by the type of their holes."""
+    """Return, by type of hole, the numbers to be summed, with their offsets in the log."""
     places: dict[str, list[tuple[int, int]]] = {kind: [] for kind in COUNTED}
     for number, one in seen:
         if one.counted:

@@ -61,7 +61,7 @@ _NOTHING = ModelFacts(())
 
 
 class FactsOfBackends(msgspec.Struct, frozen=True):
-    """Facts about a model by backend; the empty key is for incidents of an unknown backend."""
+    """Facts about a model for each backend; the empty key is for incidents of unknown backends."""
 
     of: Mapping[str, ModelFacts]
 

@@ -39,7 +39,7 @@ class FailedPool(NamedTuple):
     added: list[tuple[int, int]]
 
     def numbers(self, said: dict[str, int | str], failed: int) -> PoolNumbers:
-        """Return the numbers in `said`, plus the bytes in use and the bytes missing at `failed`."""
+        """Return the numbers in `said`, and the bytes in use and bytes missing at `failed`."""
         quantities, origins = dict(said), {}
         size, needed = said.get("size_bytes"), said.get("needed_bytes")
         if not isinstance(size, int):

@@ -88,7 +88,7 @@ class Spool:
 def _rows(
     file: IO[bytes], start: int, end: int, *, alone: bool
 ) -> Iterator[tuple[int, int, bytes]]:
-    """Yield log number, offset and JSON of a run's incidents; `alone` is True for the only run."""
+    """Yield log number, offset and JSON of a run's incidents; `alone` if there is no other run."""
     file.seek(start)
     while start < end:
         if not alone and file.tell() != start:  # a seek discards the data read ahead

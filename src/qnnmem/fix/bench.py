@@ -84,7 +84,7 @@ class CaseBench:
         return proof
 
     def with_levels(self, judged: JudgedChange) -> JudgedChange:
-        """Return the change with a proof that also covers optimisation levels of onnxruntime."""
+        """Extend the proof of a change to onnxruntime's optimisation levels; return the change."""
         if judged.proof is None or not judged.proof.identical:
             return judged
         parts = models_of(judged.change)

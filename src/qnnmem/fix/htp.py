@@ -100,7 +100,7 @@ def _halves(size: int) -> Iterator[int]:
 
 
 def _could_fit(bench: HtpBench, base: JudgedChange, less: int) -> bool:
-    """Return True if a model that needs `less` fewer bytes could fit, next to other contexts."""
+    """Return True if saving `less` bytes could make the model fit next to the other contexts."""
     if base.need.what != TOGETHER:
         return base.need.missing <= less
     contexts = bench.library.residents(base.change)

@@ -170,7 +170,7 @@ def _question(bench: FixBench) -> dict[str, Any]:
 
 
 def _values(changes: Sequence[_Proven]) -> dict[str, Any]:
-    """Return the changes that no other change beats in both bytes and cost, as JSON values."""
+    """Return, as JSON values, the changes that no other change beats in both bytes and cost."""
     best: list[_Proven] = []
     for proven in sorted(changes, key=lambda change: (change.scratch, change.cost)):
         if not best or proven.cost < best[-1].cost:

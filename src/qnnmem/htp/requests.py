@@ -226,7 +226,7 @@ class FreeCall(Struct, frozen=True, tag="free", tag_field="call"):
 
 
 class AllocateCall(Struct, frozen=True, tag="allocate", tag_field="call"):
-    """Allocate shared memory under a name, as rpcmem does."""
+    """Allocate shared memory as rpcmem does, and store it under a name."""
 
     size: ByteCount
     name: str

@@ -170,7 +170,7 @@ def _shared(path: Path, arranged: TogetherResult) -> SharedScratch:
 
 
 def _planned(plan: PlanResult) -> ClientGraph:
-    """Return the graph of a plan, under the name that `prepare` gives the graph.
+    """Return the graph of a plan; its name is the one that `prepare` gives the graph.
 
     State is not among the inputs and outputs.
     """

@@ -82,7 +82,7 @@ class Instance:
 
     @cached_property
     def first(self) -> list[int]:
-        """Index of the first buffer that is born in each section or later.
+        """For each section, the index of the first buffer that is born there or later.
 
         The last entry is the number of buffers.
         """

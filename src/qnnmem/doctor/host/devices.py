@@ -86,7 +86,7 @@ class ImageLook:
         return f"{self.root}{path}"
 
     def _inside(self, path: str) -> Unseen | None:
-        """Return None if a path leads into the image when its links are followed; else why not."""
+        """Return None if a path, with links followed, is in the image; else why it is not."""
         if path.startswith(("/proc/", "/sys/", "/dev/")):
             return Unseen(_NOT_RUNNING)
         try:

@@ -134,7 +134,7 @@ class Knowledge:
 
     @cached_property
     def code_lines(self) -> dict[int, int]:
-        """Maps the template of a failed call to the template of a code next to that call."""
+        """For each template of a failed call, the template of a code next to that call."""
         asked = {call: self.reads.get(f"known {call} code") for call in set(self.calls) if call}
         return {
             line: number

@@ -262,7 +262,7 @@ def _hole(regex: str) -> _Hole:
 
 
 def _need(low: bytes, start: int, stop: int, hole: _Hole) -> int:
-    """Return the earliest position, at or after `start`, of a hole that ends at `stop`."""
+    """Return where a hole that ends at `stop` can begin at the earliest, not before `start`."""
     earliest = max(start, stop - hole.most)
     last = _LAST_SPACE.match(low, earliest, stop) if hole.word else None
     if last is None:

@@ -56,7 +56,7 @@ def required(pattern: str) -> Required:
 
 
 def _best(pieces: Sequence[frozenset[str]]) -> Required:
-    """Return the texts of the piece whose shortest text is longest, preferably few texts."""
+    """Return the piece whose shortest text is longest; among equals, the one with fewest texts."""
     return max(
         pieces,
         key=lambda texts: (min(map(len, texts)), -len(texts), sorted(texts)),

@@ -176,7 +176,7 @@ def _regex(pieces: Sequence[_Piece]) -> str:
 
 
 def _settled(piece: _Piece, regex: str, after: Sequence[_Piece], bare: Sequence[str]) -> str:
-    """Return a regex for the first form of a number or choice that the next piece can follow."""
+    """Return a regex for a number or choice: its first form after which the next piece fits."""
     if not after:
         return regex
     if piece.sort == "hole" and after[0].sort == "text":

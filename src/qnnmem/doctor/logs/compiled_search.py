@@ -164,7 +164,7 @@ class FixedTexts:
     def hits(
         self, buffer: bytes | bytearray, low: int, high: int, apart: int
     ) -> list[tuple[int, int]]:
-        """Return the end and number of each text; drop repeats within `apart` bytes in one line."""
+        """Return end and text number of each hit; drop repeats within `apart` bytes of one line."""
         out: list[tuple[int, int]] = []
         start, size = ctypes.c_size_t(0), high - low
         data, told = _address(buffer, low), self._told

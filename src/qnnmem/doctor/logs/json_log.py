@@ -122,7 +122,7 @@ def _records(value: Any, depth: int) -> Iterator[str]:
 
 
 def _said(value: dict[str, Any], text: str, depth: int) -> Iterator[str]:
-    """Yield the messages in a JSON text; yield other text with a head from the object."""
+    """Yield the messages in a JSON text; if it has none, the text with the object's head."""
     if text[:2] in _INSIDE:
         try:
             inside = list(_records(_decode(text), depth + 1))

@@ -1,4 +1,4 @@
-"""One member of an archive, open like a file, but neither on disk nor completely in memory.
+"""One member of an archive as a file that is neither on disk nor completely in memory.
 
 A compressed tar can only be read from its start. The position after the last member that was read
 is remembered, so that reading members in archive order needs a single pass.
@@ -141,7 +141,7 @@ class _Unrolled(_MemberBytes):
 
 
 class MemberFile(io.BufferedReader):
-    """Member of an archive, open like a file; `notes` lists defects found while reading."""
+    """Archive member that is read like a file; `notes` lists defects found while reading."""
 
     def __init__(self, raw: _MemberBytes) -> None:
         super().__init__(raw, _STEP)

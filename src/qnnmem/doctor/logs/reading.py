@@ -89,7 +89,7 @@ class FailingLine(msgspec.Struct, frozen=True):
 
 
 class _Shape(msgspec.Struct, frozen=True):
-    """Meaning of a line, which depends on its numbers only by whether they are zero."""
+    """Meaning of all lines that differ only in their nonzero numbers."""
 
     stage: str
     failing: bool  # False: the code must be a known code
@@ -247,7 +247,7 @@ def _shape_of(text: bytes, alone: bool) -> tuple[_Shape | None, bytes]:
 
 
 def _same_address(found: re.Match[bytes]) -> bytes:
-    """Return an address of the same length that is the same for all addresses."""
+    """Replace an address by a fixed address of the same length."""
     return b"a1".ljust(len(found[0]), b"1")
 
 

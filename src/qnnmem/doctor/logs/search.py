@@ -136,7 +136,7 @@ class _AnchorIndex:
         return False
 
     def hits(self, line: bytes, shift: int) -> list[tuple[int, int]]:
-        """Return the end (plus `shift`) and the number of every anchor in a lower-case line."""
+        """Return the end (plus `shift`) and the anchor number of each hit in a lower-case line."""
         asked: Iterable[tuple[int, bytes]] = self._anchors
         self._lines += 1
         if self._lines > _FIRST and len(self._anchors) >= _FEW and len(line) <= _LINE:
@@ -260,7 +260,7 @@ class VectorscanEngine(_TextsOnly):
         self._first = _database("lines", facts, lambda: map(_up_to_end, first_texts(knowledge)))
 
     def lines(self, buffer: LogBytes, low: int, high: int, memory: LineMemory) -> list[PlaceOfLine]:
-        """Return the lines that contain any of the texts; one pass reports each line at its end."""
+        """Return the lines that contain any of the texts, found in one pass over the bytes."""
         own = _of_letters(memory)
         data = bytes(memoryview(buffer)[low:high])
         told: list[int] = []
@@ -345,7 +345,7 @@ def _lines_matching(text: bytes, pattern: Any) -> Iterator[tuple[int, int]]:
 
 
 def _hits(database: Any, buffer: LogBytes, low: int, high: int) -> list[tuple[int, int]]:
-    """Return the end (minus `low`) and number of each text; drop repeats within `APART` bytes."""
+    """Return end (minus `low`) and text number of each hit; drop repeats within `APART` bytes."""
     hits: list[tuple[int, int]] = []
     last: dict[int, int] = {}  # last offset of each text in the current line
     first, stop = 0, -1  # range of the current line; ends come in order, or some are recorded twice

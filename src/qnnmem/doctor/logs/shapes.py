@@ -255,7 +255,7 @@ class _NumberedTemplates:
         return index in self._every
 
     def in_line(self, alike: bytes) -> tuple[int, ...]:
-        """Return the templates that some lines of this form match, depending on their digits."""
+        """Return the templates that lines of this form can match, depending on their digits."""
         found = {*self._of_head}
         for anchor in [one for one in self._by_anchor if one in alike]:
             found.update(index for index, text in self._by_anchor[anchor] if text in alike)

@@ -84,7 +84,7 @@ class _Rest(NamedTuple):
 
 
 class OpenPart:
-    """A part of a log, open for reading and decompressed meanwhile; `notes` lists its defects."""
+    """Part of a log that is decompressed while it is read; `notes` lists its defects."""
 
     def __init__(self, name: str, file: IO[bytes], packed: str) -> None:
         self.name, self.packed = name, packed

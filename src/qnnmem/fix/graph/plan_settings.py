@@ -57,7 +57,10 @@ class PlanRemedy:
         return self._with_settings(case, base, "as in the recipe", settings) or base
 
     def best(self, bench: FixBench, change: Change) -> Change:
-        """Return the change with the plan settings that need the least memory, without a proof."""
+        """Return the change with the first plan settings that fit, else those with the least need.
+
+        Results are not compared.
+        """
         best, least = change, bench.judge(change)
         if least.fits:
             return best

@@ -62,12 +62,12 @@ class SteppedGraph:
 
     @cached_property
     def model(self) -> Model:
-        """Ops of the graph; the sources of an op are positions of nodes."""
+        """The graph as ops; the `sources` of an op are the positions of its nodes."""
         return build(self.graph.model)
 
     @cached_property
     def users(self) -> dict[int, list[int]]:
-        """Positions of the ops that each node belongs to, by position of the node."""
+        """For each node, by its position, the positions of the ops that it belongs to."""
         users: dict[int, list[int]] = {}
         for index, op in enumerate(self.model.ops):
             for source in op.sources:
@@ -277,7 +277,7 @@ class _RecomputeSearch:
         return {name: life for life in lives for name in (life.name, *life.aliases)}
 
     def best(self) -> Recomputation | None:
-        """Return the recomputation that lowers the score most at the peak; None if none does."""
+        """Return the recomputation that gives the lowest score; None if none lowers the score."""
         least, best = self.score, None
         for recomputation in self._possible():
             score = _RecomputeSearch(recomputed(self.graph, recomputation), self.options).score

@@ -91,7 +91,7 @@ def trial_of(fit: Fit, bill: Bill) -> LibraryTrial:
 
 
 def unlimited_pools() -> dict[str, Sourced]:
-    """Return limits too high to reach, for pools without a limit: trials measure their use."""
+    """Return unreachable limits for pools without a limit, so that trials measure their use."""
     of_soc = ("compile", "pd", "vtcm")
     unlimited = Sourced(MAX_COUNT, Origin.GIVEN, "no limit")
     return {pool: unlimited for pool in POOLS if pool not in of_soc}
@@ -356,7 +356,7 @@ class LibraryJudge:
 
 
 def _source(sequence: OpSequence, op_range: OpRange) -> HtpSource:
-    """Return the model of a range of ops; its bytes do not depend on the number of the part."""
+    """Return the model of a range of ops; its bytes are the same at any position in a chain."""
     return HtpSource(write_part(sequence, op_range, 1))
 
 

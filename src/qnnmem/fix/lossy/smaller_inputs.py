@@ -87,7 +87,7 @@ class BatchRemedy:
     name: str = "batch"
 
     def changes(self, bench: FixBench, base: JudgedChange) -> Iterator[JudgedChange]:
-        """Yield ever smaller batches: each size is divided by its smallest prime factor."""
+        """Yield ever smaller batches; each step divides the size by its smallest prime factor."""
         whole = batch_of(bench.case)
         size = whole
         while size > 1:

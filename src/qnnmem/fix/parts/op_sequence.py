@@ -57,14 +57,14 @@ class OpSequence:
 
     @cached_property
     def maker(self) -> dict[str, int]:
-        """Position of the op that writes each tensor; -1 for inputs."""
+        """For each tensor, the position of the op that writes it; -1 for inputs."""
         makers = dict.fromkeys(self.model.inputs, -1)
         makers.update((name, i) for i, op in enumerate(self.model.ops) for name in op.outputs)
         return makers
 
     @cached_property
     def readers(self) -> dict[str, list[int]]:
-        """Positions of the ops that read each non-constant tensor, in order."""
+        """For each non-constant tensor, the positions of the ops that read it, in order."""
         readers: dict[str, list[int]] = {}
         for index, op in enumerate(self.model.ops):
             for name in dict.fromkeys(op.inputs):
@@ -78,7 +78,7 @@ class OpSequence:
 
     @cached_property
     def crossing(self) -> tuple[int, ...]:
-        """Bytes that cross a cut before each op: written before the cut, read after it.
+        """For each op, the bytes that cross a cut before it: written before, read after the cut.
 
         Inputs of the model do not count: the application passes them to each part.
         """

@@ -65,7 +65,7 @@ class Cuts:
 
 @dataclass(frozen=True, slots=True)
 class Stuck:
-    """Result without valid cuts: fitting parts reach op `first`, but none reaches cut `last`."""
+    """Failed search: parts that fit reach from the start to op `first`, but not to op `last`."""
 
     first: int
     last: int

@@ -203,7 +203,7 @@ def _beside_others(bench: HtpBench, judge: LibraryJudge) -> LibraryJudge:
 
 
 def _residences(bench: HtpBench, htp_parts: HtpParts) -> Iterator[tuple[str, Rounds]]:
-    """Yield descriptions with load rounds: first all parts together if they fit, then in turn."""
+    """Yield a description and load rounds: for all parts together if they fit, then in turn."""
     count = counted(len(htp_parts.binaries), "part")
     parts, others = htp_parts.residency.contexts, bench.library.others
     names, beside = tuple(part.file for part in parts), tuple(other.name for other in others)

@@ -293,7 +293,7 @@ class SavedChecks(WireMessage, frozen=True):
 
 
 def compare_saved(request: CompareSaved, payload: bytes) -> SavedChecks:
-    """Return a check of every output that was saved."""
+    """Return one check for each output that was saved."""
     (model,) = open_models(request.sizes, payload)
     checks: dict[str, OutputCheck] = {}
     for feed, files in zip(feeds(request.data), request.saved, strict=True):
@@ -508,7 +508,7 @@ def open_models(sizes: list[int], payload: bytes, **settings: Any) -> list[Any]:
 
 
 def validate(request: Validate, payload: bytes) -> Validated:
-    """Return a check of every output: original model against changed model."""
+    """Return one check for each output, which compares the changed model with the original."""
     before, *after = open_models(request.sizes, payload)
     border = border_of(after) if request.lossy else None
     checks: dict[str, OutputCheck] = {}

@@ -71,7 +71,7 @@ class Prover(ChildProcess):
         return self.ask(Compare([*map(len, parts)], lossy), Compared, b"".join(parts))[0].proof
 
     def levels(self, *parts: bytes) -> tuple[LevelGap, ...]:
-        """Return the differences of original and changed model at every optimisation level."""
+        """Return, for each optimisation level, how the changed model differs from the original."""
         self._run_original(parts)
         return self.ask(CompareLevels([*map(len, parts)]), LevelGaps, b"".join(parts))[0].levels
 

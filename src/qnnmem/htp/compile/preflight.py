@@ -290,7 +290,7 @@ def _attributes(node: onnx.NodeProto) -> Iterator[_Large]:
 
 
 def _constants(graph: onnx.GraphProto) -> Iterator[onnx.TensorProto]:
-    """Yield the constants of a graph as tensors, under the names by which nodes read them."""
+    """Yield the constants of a graph as tensors with the names that its nodes use."""
     import onnx
 
     yield from graph.initializer

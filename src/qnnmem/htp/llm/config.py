@@ -270,7 +270,7 @@ class _Header:
         return self._data[self._at - length : self._at].decode("utf-8", "replace")
 
     def value(self, kind: int) -> Any:
-        """Return the next number or string; for an array, only a range as long as the array."""
+        """Return the next number or string; for an array, skip it and return `range(length)`."""
         if kind == _STRING:
             return self.text()
         if kind != _ARRAY:

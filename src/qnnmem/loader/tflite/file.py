@@ -83,7 +83,7 @@ class TfliteFile:
         return self.variables[variable]
 
     def constant(self, name: str, raw: RawTensor, shape: Shape | None) -> Tensor:
-        """Return a constant under the name of its buffer, whose bytes are counted once."""
+        """Return a constant; tensors that share a buffer become one constant, which counts once."""
         shared = self._stored.setdefault(raw.buffer, name) if raw.stored else name
         tensor = replace(self.measure(name, raw, constant=True, shape=shape), name=shared)
         before = self.constants.setdefault(shared, tensor)

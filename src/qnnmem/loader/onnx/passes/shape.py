@@ -154,7 +154,7 @@ def _examine_node(trials: Trials, scope: Scope, index: int) -> tuple[Scope, bool
 def _with_outcome(
     scope: Scope, node: onnx.NodeProto, results: Sequence[OnnxType | str]
 ) -> tuple[Scope, bool]:
-    """Return the scope with a control-flow node's output types, and whether a type is new."""
+    """Add a control-flow node's output types to the scope; also return whether any is known."""
     named = {name: result for name, result in zip(node.output, results, strict=False) if name}
     kinds = {name: result for name, result in named.items() if isinstance(result, OnnxType)}
     reasons = {name: result for name, result in named.items() if isinstance(result, str)}
@@ -216,7 +216,7 @@ def _missing(scope: Scope) -> list[str]:
 
 
 def _measure(trials: Trials, scope: Scope, missing: list[str]) -> tuple[Scope, bool]:
-    """Return the scope with types measured in a trial run, and whether to infer again."""
+    """Add types measured in a trial run to the scope; return it, and whether to infer again."""
     # A tensor of stated shape lacks only its element type; once that is measured, inference can
     # continue.
     missing = [name for name in missing if name in trials.stated] or missing
