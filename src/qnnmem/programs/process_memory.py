@@ -296,7 +296,7 @@ class ProcessMemory:
             raise Unreadable(address, size, "outside all heap blocks")
 
     def thread_has_ended(self, address: int) -> bool | None:
-        """Return whether the thread whose stack or variables are at an address has ended.
+        """Return whether a thread has ended, given an address in its stack or its variables.
 
         Return None for other addresses and for the initial thread of the process.
         """

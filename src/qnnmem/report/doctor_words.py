@@ -99,7 +99,7 @@ def candidates(incident: Incident) -> str:
 
 
 def doubt(incident: Incident) -> str:
-    """Return why confidence is low: an earlier error line is unknown; empty if none is."""
+    """Return the reason for low confidence if an earlier error line is unknown; else empty."""
     line = incident.unknown_error
     return (
         "" if line is None else f"an unknown error line comes before the decisive line: {_at(line)}"

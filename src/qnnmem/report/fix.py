@@ -288,7 +288,7 @@ def _validated_row(output: ValidatedOutput, validation: Validation) -> str:
 
 
 def _gap(size: float | None) -> str:
-    """Return an error in short form, or `inf` for None: a number became NaN or infinite."""
+    """Return an error in short form; `inf` for None, which means a NaN or infinite number."""
     return "inf" if size is None else f"{size:.2g}"
 
 

@@ -90,7 +90,7 @@ class DrawnLine:
 
 @dataclass(frozen=True, slots=True)
 class DrawnText:
-    """Label; `kind` selects colour and weight, `anchor` the end of the label that is at x."""
+    """Label; `kind` selects colour and weight, and `anchor` says which end of the label is at x."""
 
     x: float
     y: float

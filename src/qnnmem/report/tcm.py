@@ -35,7 +35,7 @@ def fatal_lines(answer: TcmAnswer | None) -> Iterator[str]:
 def together(
     shared: TcmAnswer | None, alone: Sequence[TcmAnswer | None]
 ) -> tuple[str, TcmAnswer] | None:
-    """Return a title and the verdict on all graphs together; None if fewer than 2 have one."""
+    """Return a title and the graphs' common verdict; None if fewer than 2 graphs have a verdict."""
     count = sum(answer is not None for answer in alone)
     return None if shared is None or count < 2 else (f"all {count} graphs", shared)
 

@@ -174,7 +174,7 @@ class PlanMap(Struct, frozen=True, kw_only=True):
 
     @property
     def scope(self) -> ProofScope:
-        """The scope of the proof; results of version 0.1.0 store only `optimal`."""
+        """The scope of the proof; for results of version 0.1.0, it is derived from `optimal`."""
         return _scope(self.proof, self.optimal)
 
     @property
@@ -342,7 +342,7 @@ class PlanResult(Result, frozen=True, kw_only=True, tag="qnnmem.plan/1"):
 
     @property
     def scope(self) -> ProofScope:
-        """The scope of the proof; results of version 0.1.0 store only `optimal`."""
+        """The scope of the proof; for results of version 0.1.0, it is derived from `optimal`."""
         return _scope(self.proof, self.optimal)
 
     @property

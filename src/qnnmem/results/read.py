@@ -89,7 +89,7 @@ def _imported(place: str) -> Any:
 
 
 def schema_in(values: Any) -> str | None:
-    """Return the schema that decoded JSON names, also in the vendor's nesting; else None."""
+    """Return the schema named in decoded JSON, also in the vendor's nesting; else None."""
     ours = _ours(values)
     name = ours.get("schema") if isinstance(ours, Mapping) else None
     return name if isinstance(name, str) else None
@@ -101,7 +101,7 @@ def _ours(values: Any) -> Any:
 
 
 def read_result(values: Any, where: str) -> SchemaDocument:
-    """Return the result that decoded JSON contains; raise UsageError if there is none."""
+    """Return the result in decoded JSON; raise UsageError if there is no result."""
     name = schema_in(values)
     if name is None or name not in _TYPES:
         raise UsageError(f"{quote(name)} is not the schema of a result", where=where)

@@ -37,12 +37,12 @@ class Soc(Struct, frozen=True, kw_only=True):
 
     @property
     def vtcm_bytes(self) -> Sourced | None:
-        """Largest VTCM of a graph in bytes."""
+        """Largest VTCM that one graph can use, in bytes."""
         return None if self.vtcm_size is None else self.vtcm_size.sourced
 
     @property
     def vtcm_mb(self) -> int | None:
-        """Largest VTCM of a graph in MiB."""
+        """Largest VTCM that one graph can use, in MiB."""
         return None if self.vtcm_size is None else self.vtcm_size.value // _MIB
 
     @property

@@ -111,7 +111,7 @@ def _not_known(sentence: str, failure: QnnMemError) -> str:
 
 
 def facts_for(options: DoctorOptions, diagnosis: Diagnosis) -> FoundFacts | None:
-    """Return the facts about the model on the backends that failed."""
+    """Return the model's facts for the backends that failed."""
     if not len(diagnosis):
         return None
     from qnnmem.doctor.backend import LPAI, backend_of

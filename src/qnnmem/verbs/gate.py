@@ -76,7 +76,7 @@ def check_budgets(options: CheckOptions, base: Path, call: VerbCall) -> BudgetRu
 
 
 def _tasks(config: BudgetConfig, base: Path) -> list[BudgetTask]:
-    """Return a task for each file of the project; files with their own table come first.
+    """Return a task for each file of the project; files with their own budget table come first.
 
     The patterns of the whole project skip files with their own table.
     """

@@ -231,7 +231,7 @@ def _settings(varied: Sequence[str]) -> Iterator[dict[str, str | int]]:
 
 
 def _changes(case: LlmCase, result: LlmResult) -> Iterator[LlmRow]:
-    """Yield computed changes that might make a model fit; changes that do fit come first."""
+    """Yield changed settings with computed verdicts; those that make the model fit come first."""
     recipe, layers = case.recipe, sum(shard.layers > 0 for shard in result.shards)
     settings: list[dict[str, str | int]] = []
     if case.shards:  # without a requested number of shards, all numbers were tried

@@ -58,7 +58,7 @@ def named_files(
 
 
 def read_by(verb: str) -> Callable[[Path], bool]:
-    """Return a filter for files that a verb reads from a folder."""
+    """Return a function that says whether a verb reads a file that it finds in a folder."""
     # In a folder, archives are skipped unless they are named, and config files are skipped because
     # a config file selects its whole folder.
     left_out = set(CARRIERS) - set(IN_FOLDERS)

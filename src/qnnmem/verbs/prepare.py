@@ -89,7 +89,7 @@ def prepare_lpai(
 
 
 def _named(files: tuple[str, ...], names: tuple[str, ...]) -> dict[str, Path]:
-    """Return the files by graph name."""
+    """Return the file of each graph, by the graph's name."""
     if names and len(names) != len(files):
         raise UsageError(
             f"{len(files)} files need {len(files)} --graph-name options, not {len(names)}"

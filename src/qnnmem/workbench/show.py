@@ -79,7 +79,7 @@ def summary_of(result: Result) -> str:
 
 
 def is_of_program(result: Result) -> bool:
-    """Return True if the result's exit code can be that of a program that was run."""
+    """Return True if the result is about a program that was run."""
     return schema_in(result) in _OF_PROGRAMS
 
 

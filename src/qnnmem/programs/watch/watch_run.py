@@ -281,7 +281,7 @@ def _judged(nth: int, result: WatchResult, before: Counter[str], printed: str) -
 
 
 def _outcome(result: WatchResult, leaked: Sequence[LeakedHandle], *, is_reached: bool) -> str:
-    """Return the worst word that describes how a run ended."""
+    """Return a word for how a run ended; if several words apply, the worst one."""
     if result.timed_out:
         return "hung"
     if result.ended_by:
