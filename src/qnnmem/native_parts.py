@@ -36,7 +36,7 @@ class NativePart(NamedTuple):
         return _with_headers(self.package, _file(self.package, self.source).read_bytes())
 
     def made_of(self, machine: str) -> str:
-        """Return a digest of sources and flags for a machine, independent of the compiler."""
+        """Return a digest of the source, the flags and the machine, but not of the compiler."""
         words = [word for name in sorted(self.objects) for word in (name, *self.objects[name])]
         encoded = (word.encode() for word in (*_FLAGS, *words, machine))
         return digest((self.text(), *encoded)).hex()[:32]

@@ -133,9 +133,9 @@ def explain_tcm(request: TcmRequest) -> TcmAccount:
 
 
 def _changes(request: TcmRequest) -> tuple[TcmChange, ...]:
-    """Return single changes; those that make the request fit come first.
+    """Return possible changes to a request; those that make it fit come first.
 
-    If no single change does, the smallest combination that makes the request fit comes first.
+    If no single change makes it fit, the smallest combination that does comes first.
     """
     changed = [change for kind in _KINDS for change in kind(request)]
     singles = [_saving(what, request, new) for what, new in changed]
@@ -241,7 +241,7 @@ def _without(request: TcmRequest, dropped: Sequence[TcmTensor]) -> TcmRequest:
 
 
 def _joined(request: TcmRequest) -> Iterator[tuple[str, TcmRequest]]:
-    """Yield changes that join tensors for fewer allocations, each with the changed request."""
+    """Yield changes that join tensors into one allocation, each with the changed request."""
     excess = 1 + len(request.tensors) - request.max_buffers.value
     if excess <= 0:
         return

@@ -142,5 +142,5 @@ class FixOptions(BackendOptions, frozen=True, kw_only=True):
 
     @property
     def socs(self) -> tuple[str, ...]:
-        """Return the names of all requested SoCs; with several SoCs, the result is a table."""
+        """The names of all requested SoCs; for several SoCs, the result of `fix` is a table."""
         return tuple(filter(None, (name.strip() for name in (self.soc or "").split(","))))

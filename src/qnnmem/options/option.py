@@ -78,7 +78,7 @@ class Opt(Struct, frozen=True):
         return f"{whose}: {self.help if is_name else self.help[:1].lower() + self.help[1:]}"
 
     def but(self, text: str = "", **changes: Any) -> Opt:
-        """Return a copy of the option for another options type; `changes` are its new fields."""
+        """Return a copy of the option with changed fields, for use in another options type."""
         return replace(self, **{"help": text or self.help, **changes})
 
 
@@ -137,7 +137,7 @@ def option_fields(group: type[Options]) -> tuple[OptionField, ...]:
 
 @cache
 def _own_hints(group: type) -> dict[str, Any]:
-    """Return the types of the fields that a type adds; all its subclasses share them."""
+    """Return the types of the fields that a class itself declares, without inherited fields."""
     return get_annotations(group, eval_str=True)
 
 

@@ -28,7 +28,7 @@ class Effort:
 
     @staticmethod
     def of_seconds(seconds: float) -> Effort:
-        """Return the effort for a time limit: a deadline, and the work of a nominal machine."""
+        """Return the effort for a time limit: the deadline, and the work of a nominal machine."""
         if not seconds >= 0:  # nan fails every comparison
             raise UsageError(f"a time limit must be a number of seconds, not {seconds}")
         seconds = min(seconds, A_YEAR)
@@ -53,9 +53,9 @@ class Effort:
         self.deadline = max(self.deadline, part.deadline)
 
     def begin(self, work: int) -> bool:
-        """Subtract work that cannot be interrupted; return True.
+        """Return whether enough effort is left for work that cannot be interrupted.
 
-        If the remaining time or work is too small, end the effort instead and return False.
+        If so, subtract the work; if not, end the effort.
         """
         if self.at_once < work:
             self.cut_by_clock |= self.left >= work
@@ -68,8 +68,8 @@ class Effort:
     def at_once(self) -> int:
         """Work that may be done without checking the clock.
 
-        A machine of nominal speed has time for all remaining work, so the clock does not affect
-        its plans.
+        On a machine of nominal speed, this is all remaining work, so the clock does not affect the
+        plan.
         """
         seconds = max(self.deadline - time.monotonic(), 0.0)
         return min(self.left, int(min(seconds, A_YEAR) * WORK_PER_SECOND))

@@ -189,7 +189,7 @@ def _luby(turn: int) -> int:
 def _grow_core(
     core: Instance, capacity: int, effort: Effort, seed: int
 ) -> tuple[Answer, Offsets | None]:
-    """Return the answer of a search that starts with the buffers where memory is nearly full.
+    """Search with only the buffers alive where memory is nearly full; return answer and offsets.
 
     The other buffers are placed greedily afterwards. Those that do not fit are added to the
     buffers of the search, which starts again.

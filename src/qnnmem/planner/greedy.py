@@ -250,7 +250,7 @@ class _FreeRanges:
             self._add(start, end)
 
     def take(self, size: int, align: int) -> int:
-        """Return the start of `size` units, taken from a free range, else above all used units."""
+        """Take `size` units from a free range, or else above all used units; return their start."""
         free = self._find(size, align)
         if free is None:
             start = self.top
@@ -276,7 +276,7 @@ class _FreeRanges:
         heappush(heap, (start, end))
 
     def _find(self, size: int, align: int) -> tuple[int, int] | None:
-        """Remove and return a free range that holds the buffer; None if there is none."""
+        """Remove and return a free range in which the buffer fits; None if there is none."""
         number = _class_of(size)
         if self.filled >> number & 1:
             free_range = self._find_in(number, size, align, _LOOKS)

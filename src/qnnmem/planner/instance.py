@@ -27,7 +27,7 @@ from qnnmem.planner.problem import Problem
 
 
 class TimeSections(Struct, frozen=True):
-    """The range of sections of each buffer, from `lo` to `hi` (exclusive)."""
+    """For each buffer, the sections in which it lives: from `lo` to `hi` (exclusive)."""
 
     lo: list[int]
     hi: list[int]
@@ -73,7 +73,7 @@ class Instance:
 
     @cached_property
     def load(self) -> list[int]:
-        """Total size of the live buffers in each section, in units."""
+        """For each section, the total size of its live buffers, in units."""
         change = [0] * (self.sections + 1)
         for lo, hi, size in zip(self.lo, self.hi, self.size, strict=True):
             change[lo] += size

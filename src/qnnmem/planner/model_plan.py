@@ -277,7 +277,7 @@ def alike(plan: MemoryPlan, verdict: BudgetVerdict) -> int:
 
 
 def pool_sizes(plan: MemoryPlan, pool: Pool) -> dict[str, int]:
-    """Return the bytes of each buffer in a pool; constants in control-flow bodies are left out."""
+    """Return the size of each buffer in a pool; constants in control-flow bodies are left out."""
     if pool is Pool.CONSTANTS:
         tensors, bits = plan.model.tensors, plan.options.bits
         return {name: stored_bytes(tensors[name], bits) for name in plan.model.constants}
@@ -305,7 +305,7 @@ class Layout:
         return stored_bytes(self.model.tensors[name], self.options.bits)
 
     def used(self, pool: Pool) -> Bytes:
-        """Return the bytes used in a pool that is filled in order."""
+        """Return how many bytes are used in a pool that is filled in order."""
         return Bytes(self.ends[pool])
 
     def io_sizes(self) -> Iterable[tuple[str, Bytes]]:
@@ -418,7 +418,7 @@ def _body_bytes(body: Model, op: Op, outer: Layout, effort: Effort, seed: int) -
 
 
 def _states(model: Model, bits: int | None) -> dict[str, Bytes]:
-    """Return the bytes of each state variable of a model and of its control-flow bodies."""
+    """Return the stored size of each state variable in a model and its control-flow bodies."""
     sizes = {name: stored_bytes(model.tensors[name], bits) for name in model.states}
     for op in model.ops:
         for body in op.bodies:
@@ -427,7 +427,7 @@ def _states(model: Model, bits: int | None) -> dict[str, Bytes]:
 
 
 def constant_bytes(model: Model, bits: int | None) -> Bytes:
-    """Return the bytes of all constants of a model and of its control-flow bodies."""
+    """Return the total size of the constants in a model and its control-flow bodies."""
     own = sum(stored_bytes(model.tensors[name], bits) for name in model.constants)
     return Bytes(own + sum(constant_bytes(b, bits) for op in model.ops for b in op.bodies))
 

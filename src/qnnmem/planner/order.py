@@ -211,10 +211,10 @@ Flow = dict[int, dict[int, int]]  # remaining flow capacity from one place to an
 def is_lowest(
     groups: Sequence[tuple[tuple[int, int], ...]], before: Sequence[int], early: int, late: int
 ) -> bool:
-    """Return True if `late` has the fewest live bytes of all intermediate sets of nodes.
+    """Return True if no set of nodes between `early` and `late` has fewer live bytes than `late`.
 
-    The sets are those between `early` and `late` that can have run. `before` holds for each node
-    the mask of nodes that must run first.
+    Only sets that can have run count. `before` holds for each node the mask of nodes that must run
+    first.
     """
     between = late & ~early
     changing = {pair for node in bits(between) for pair in groups[node]}
@@ -437,7 +437,7 @@ class Search:
         return self._settle(state)
 
     def _fitting(self, state: _State) -> list[int]:
-        """Return the ready nodes within the limit; record the fewest bytes another node needs."""
+        """Return the ready nodes within the limit; record the fewest bytes that the others need."""
         room = self.limit - state.live
         fitting = [node for node, (rise, _) in state.rising.items() if rise <= room]
         blocked = [rise for rise, _ in state.falling.values()]

@@ -47,7 +47,7 @@ class ScratchRule:
     workspaces: dict[str, int] = field(default_factory=dict)  # by op: bytes used only while it runs
 
     def lives(self, model: Model, *, inplace: bool) -> Iterator[Lifetime]:
-        """Yield the lifetimes of the tensors of a model that are in scratch."""
+        """Yield the lifetimes of those tensors of a model that are in scratch."""
         for life in lifetimes(model, bits=self.bits, inplace=inplace):
             if self.elsewhere.isdisjoint((life.name, *life.aliases)):
                 yield life
@@ -130,7 +130,7 @@ def _before(model: Model) -> tuple[frozenset[int], ...]:
 
 
 def _uses(model: Model) -> dict[str, list[tuple[int, bool]]]:
-    """Return, by the name of a state tensor or op output, the nodes that use the tensor.
+    """For each state tensor and op output, by name, return the nodes that use the tensor.
 
     Each node has a flag: True if the node writes the tensor, False if the node reads it.
     """
@@ -246,11 +246,11 @@ class Segment:
 
     @cached_property
     def size(self) -> dict[int, int]:
-        """Bytes of each group in this segment, keyed by the mask of nodes that use the group."""
+        """The size of each group in this segment, keyed by the mask of nodes that use the group."""
         return {mask: size for touched in self.groups for mask, size in touched}
 
     def live_at(self, done: int) -> int:
-        """Return the bytes alive after the nodes in `done` have run."""
+        """Return the number of bytes alive after the nodes in `done` have run."""
         return self.base + sum(
             size for mask, size in self.size.items() if mask & done and mask & ~done
         )
@@ -292,7 +292,7 @@ class Segment:
         return lowest
 
     def _reach(self) -> tuple[list[int], list[int]]:
-        """Return two masks for each node: its ancestors and its descendants, each with the node."""
+        """Return two masks for each node: its ancestors and itself, its descendants and itself."""
         count = len(self)
         early, late = [0] * count, [0] * count
         for node in range(count):
@@ -404,7 +404,7 @@ def _segment(
 
 
 def delayed(segment: Segment, order: Sequence[int]) -> Iterator[list[int]]:
-    """Yield the order with all rising nodes delayed, then with only some of them delayed.
+    """Yield two orders: one with all rising nodes delayed, one with only some of them delayed.
 
     A rising node raises the live bytes when it runs. The second order delays only rising nodes that
     use no tensor of an earlier node.

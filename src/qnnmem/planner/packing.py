@@ -23,7 +23,7 @@ MOST_ELIMINATION_LOOKS = 4_000_000
 
 
 class Strategy(NamedTuple):
-    """The order in which a search tries its choices; every strategy is complete."""
+    """The order in which a search tries its choices; the search is complete in every order."""
 
     rank: Sequence[int]  # of buffers for the same floor: the lowest goes first
     branching_rule: int
@@ -38,7 +38,7 @@ class PackingCore(Protocol):
         ...
 
     def forget(self, share: float) -> None:
-        """Multiply the weights that past conflicts added to the sections by `share`."""
+        """Multiply by `share` the weights that sections gained in past conflicts."""
         ...
 
 

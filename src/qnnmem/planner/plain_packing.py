@@ -131,12 +131,12 @@ class _PlainCore:
         return status, search.work, search.least
 
     def forget(self, share: float) -> None:
-        """Multiply the weights that past conflicts added to the sections by `share`."""
+        """Multiply by `share` the weights that sections gained in past conflicts."""
         self.weight = [1.0 + (weight - 1.0) * share for weight in self.weight]
 
 
 class _Component(NamedTuple):
-    """Sections linked by unplaced buffers, and the choice point that split them from the rest."""
+    """Sections a..b, linked by unplaced buffers; choice point `parent` split them from the rest."""
 
     a: int
     b: int
@@ -259,14 +259,14 @@ class _Search:
             self.work += (self.hi[u] - self.lo[u]) // 4
 
     def _is_too_high(self, a: int, b: int) -> bool:
-        """Return whether a section exceeds its capacity; such sections gain weight."""
+        """Return whether any section exceeds its capacity; each section that does gains weight."""
         high = [s for s in range(a, b) if self.height[s] > self.core.cap[s]]
         for s in high:
             self.core.weight[s] += 1.0
         return bool(high)
 
     def _choose(self, order: list[int], a: int, b: int) -> _Pit | None:
-        """Return the run of sections to branch in, lower than its neighbours; None at a dead end.
+        """Return a run of sections to branch in, with higher floors around it; None at a dead end.
 
         A section's score is its number of choices, divided by the conflicts seen there and scaled
         by the branching rule. The section with the lowest score decides the run.
@@ -299,7 +299,7 @@ class _Search:
         return best
 
     def _cover(self, order: list[int], left: int, right: int, smallest: int) -> bool:
-        """Return whether the floor of sections left..right can be covered as far as required.
+        """Return whether buffers can cover the floor of sections left..right wherever they must.
 
         A section must be covered by a buffer on the floor if its buffers would otherwise pass the
         capacity. Buffers on one floor do not overlap in time, so a scan along the sections from

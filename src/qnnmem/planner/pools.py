@@ -190,7 +190,7 @@ def as_states(states: Mapping[str, str] | Iterable[StatePair]) -> tuple[StatePai
 
 
 def as_io(word: Io | str) -> Io:
-    """Return the location of inputs and outputs for a word; raise UsageError for other words."""
+    """Convert a word to a location of inputs and outputs; raise UsageError for unknown words."""
     try:
         return Io(word)
     except ValueError:
@@ -368,7 +368,7 @@ class MemoryPlan:
 
     @property
     def search_missing(self) -> bool:
-        """True if a compiled search could improve the result for scratch."""
+        """True if the search ran in plain Python, and a compiled search might reduce scratch."""
         return self.body_search_missing or (
             self.scratch.search_missing and not self.scratch.optimal
         )

@@ -137,7 +137,7 @@ class Peak:
 
     @property
     def size(self) -> Bytes:
-        """Bytes alive at the peak step."""
+        """Number of bytes alive at the peak step."""
         return Bytes(sum(buffer.size for buffer in self.live))
 
 

@@ -217,7 +217,7 @@ class _Search:
         return None
 
     def _minimise(self) -> None:
-        """Lower the peak: try the bound, then bisect up to the peak, then take smaller steps."""
+        """Lower the peak: try the bound, bisect between bound and peak, then take smaller steps."""
         from qnnmem.planner.exact import dive_work
 
         # A search that succeeds usually does so within a few dives (paths from root to leaf), and
@@ -304,7 +304,7 @@ def find_blockers(
 
 
 def _overfull(instance: Instance, capacity: int, effort: Effort) -> list[int]:
-    """Return a small set of buffers of one section that exceed the capacity together."""
+    """Return a few buffers of one section that together exceed the capacity."""
     best = list(range(len(instance)))
     for section in _suspects(instance):
         if len(best) < len(instance) and effort.over:
@@ -333,7 +333,7 @@ def _suspects(instance: Instance) -> list[int]:
 
 
 def _fewest(instance: Instance, alive: list[int], capacity: int) -> int:
-    """Return a lower bound on the number of live buffers that exceed the capacity together."""
+    """Return a lower bound on how many live buffers it takes to exceed the capacity."""
     total = 0
     for count, i in enumerate(alive, 1):
         total += round_up(instance.size[i], instance.align[i]) * instance.unit
@@ -361,7 +361,7 @@ def _without_bystanders(
 
 
 def _shrink(instance: Instance, chosen: list[int], capacity: int, effort: Effort) -> list[int]:
-    """Return buffers that still cannot fit after others were dropped in ever smaller groups."""
+    """Drop ever smaller groups of buffers while the rest cannot fit; return the remaining ones."""
     from qnnmem.planner.exact import Answer, fit
 
     def cannot_fit(chosen: list[int]) -> bool:

@@ -173,7 +173,7 @@ def _indexes(names: Sequence[str], group: Sequence[str]) -> list[int]:
 
 
 def heaviest(weights: Sequence[int], together: Sets) -> tuple[int, ...]:
-    """Return the models with the largest total weight that can all execute at the same time."""
+    """Of the sets of models that can all execute at the same time, return the heaviest."""
     best: tuple[int, ...] = ()
     pending: list[tuple[tuple[int, ...], frozenset[int]]] = [((), frozenset(range(len(weights))))]
     while pending:

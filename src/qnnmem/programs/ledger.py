@@ -61,7 +61,7 @@ def in_words(missed: Sequence[NotChecked]) -> str:
 
 
 def listed(missed: Sequence[NotChecked]) -> Iterator[str]:
-    """Yield a line for each thread with unchecked calls if there are several such threads."""
+    """If several threads have unchecked calls, yield a line for each of these threads."""
     threads = [entry for entry in missed if entry.thread]
     if len(threads) > 1:
         yield from (f"  not checked  {entry.what}" for entry in threads[:_LISTED])

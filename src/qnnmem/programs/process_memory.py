@@ -383,7 +383,7 @@ def _mapping(line: str) -> Mapping | None:
 
 
 def _room_behind(path: str, base: int, address: int) -> int | None:
-    """Return the bytes from an address to the end of the static object that contains it.
+    """Return the number of bytes from an address to the end of the static object that contains it.
 
     Return None if no known object contains it. `base` is the address at which the file is loaded.
     """
@@ -492,7 +492,10 @@ class QuickCopies:
 
 @dataclass(frozen=True, slots=True)
 class Presence:
-    """Memory of a process, and an address in its executable; the address is 0 if unknown."""
+    """Shows whether a process still runs its program, whose executable contains `address`.
+
+    An unknown address is 0.
+    """
 
     memory: ProcessMemory
     address: int

@@ -221,7 +221,7 @@ class TfliteStep(NodeWriter):
         return self._draft.names[index]
 
     def read(self, position: int = 0, perm: Sequence[int] = ()) -> str:
-        """Return the name of an input's real numbers; whole numbers stay unchanged.
+        """Convert a quantized or half-precision input to float32; return the name of the result.
 
         `perm` transposes the input first, while its elements still have their small stored size.
         """
@@ -235,7 +235,7 @@ class TfliteStep(NodeWriter):
         return self.emit("Cast", name, to=1) if self.dtype(tensor) is DType.FLOAT16 else name
 
     def weights(self, order: Sequence[int]) -> str:
-        """Return the name of constant weights as real numbers, with their axes in this order."""
+        """Reorder the axes of the weights, dequantize them, and return the name of the result."""
         tensor, value = self.tensor(1), self.required_value(1)
         name = self.constant(value.transpose(order))
         if not self.is_quantized(tensor):
@@ -244,7 +244,7 @@ class TfliteStep(NodeWriter):
         return self._dequantize(name, tensor.scales, zeros, order.index(tensor.axis), value.dtype)
 
     def bias(self) -> list[str]:
-        """Return a list with the name of the bias as real numbers; empty if there is no bias."""
+        """Dequantize the bias if needed; return a list with its name, empty if there is no bias."""
         if not self.has(2):
             return []
         value = self.value(2)
@@ -259,7 +259,7 @@ class TfliteStep(NodeWriter):
     def _dequantize(
         self, name: str, scales: Sequence[float], zeros: Sequence[int], axis: int, dtype: Any
     ) -> str:
-        """Dequantize a constant channel by channel; return the name of its real numbers."""
+        """Dequantize a constant channel by channel; return the name of the dequantized tensor."""
         import numpy
 
         encoding = (numpy.asarray(scales, "f4"), numpy.asarray(zeros, dtype))
@@ -294,7 +294,7 @@ class TfliteStep(NodeWriter):
         return _REAL_LIMITS[activation]
 
     def rounded(self, value: str, tensor: RawTensor) -> str:
-        """Quantize real numbers; return the name of the integers.
+        """Quantize a tensor of real numbers; return the name of the integer tensor.
 
         Halves are rounded away from zero. With `reals`, QuantizeLinear rounds them to even.
         """
@@ -350,7 +350,7 @@ class TfliteStep(NodeWriter):
         return all((raw.scales, raw.zeros) == (result.scales, result.zeros) for raw in same_type)
 
     def movement(self, *, exact: bool = True) -> tuple[Callable[[int], str], Callable[..., None]]:
-        """Return functions that read an input and write an output, for an op that moves elements.
+        """Return two functions for an op that moves elements: to read an input, to write an output.
 
         The functions keep the stored elements if the inputs and outputs have the same encoding.
         `exact` is False for an operator that computes new elements.

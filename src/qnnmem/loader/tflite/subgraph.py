@@ -201,7 +201,7 @@ class _GraphReader:
         self.ops.append((ir_op, self._has_effect(op, reads, nested)))
 
     def _hold_stored_shapes(self, op: RawOp, where: str) -> None:
-        """Use stored shapes of data-dependent outputs as limits; fail if a stored size is open."""
+        """Limit the plan to the stored shapes of data-dependent outputs; fail if a size is open."""
         if any(-1 in self.raw.tensors[index].signature for index in op.outputs):
             self.file.fail(
                 f"{where} returns a size that depends on its data, which cannot be planned"
@@ -221,7 +221,7 @@ class _GraphReader:
         return any(name in self.file.states for name in reads)
 
     def _follow_variable(self, op: RawOp, inputs: tuple[int, ...], where: str) -> None:
-        """Add a variable's state with the size of the value read or assigned."""
+        """If an op reads or assigns a variable, add its state with the size of the value."""
         held = [index for index in inputs if index in self.handles]
         if op.custom or op.type not in ("READ_VARIABLE", "ASSIGN_VARIABLE"):
             if held and not op.subgraphs:
@@ -428,7 +428,7 @@ class _GraphReader:
         return not (index in self.handles or index in self.aliases or index in self.constants)
 
     def _source(self, index: int) -> str:
-        """Return the name under which a tensor's bytes are stored."""
+        """Return a tensor's name in the model; for a variable's handle, the name of its state."""
         if index in self.handles:
             return self.file.state(self.handles[index])
         return self._name(index)

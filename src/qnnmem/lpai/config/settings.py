@@ -189,7 +189,7 @@ def _graph(document: Document, entry: JsonNode) -> GraphSettings:
 
 
 def _settings(document: Document, section: str, form: type[_T]) -> _T:
-    """Return a `form` object; each field has the value of the section's key with the same name."""
+    """Return a `form` whose fields have the values of the keys with the same names in a section."""
     names = signature(form).parameters
     values: dict[str, Any] = {name: _read(document, f"{section}.{name}") for name in names}
     return form(**values)

@@ -113,7 +113,7 @@ class InputList:
         return entries
 
     def _order(self, inputs: Sequence[str]) -> list[str]:
-        """Return the inputs in the order of the entries in every line.
+        """Return the inputs in the order in which each line lists their files.
 
         The names in the first line set the order; if there are no names, the order is the graph's.
         """
@@ -219,7 +219,7 @@ def sanitized(name: str) -> str:
 
 
 def matching(written: str, names: Sequence[str]) -> str | None:
-    """Return `written` if in `names`, else the first name that is equal when sanitized, or None."""
+    """Return the name equal to `written`, or the first equal after sanitizing, or None."""
     if written in names:
         return written
     return next((name for name in names if sanitized(name) == sanitized(written)), None)
@@ -520,7 +520,10 @@ def _inputs_of_graph(
 
 
 def _wanted(graph: CompiledGraph, name: str, native: frozenset[str]) -> Input:
-    """Return an input with its array type: float32 if quantized and not native, else as stored."""
+    """Return an input with the type of its array: float32 if it is quantized, but not native.
+
+    Any other input keeps its stored type.
+    """
     tensor = graph.model.tensors[name]
     if not is_convertible(tensor):
         raise UsageError(

@@ -98,7 +98,7 @@ class ProgramSource:
 
     @cached_property
     def producers(self) -> dict[str, int]:
-        """The index of the node that produces each tensor."""
+        """For each tensor, the index of the node that produces it."""
         nodes = self.proto.graph.node
         return {name: index for index, node in enumerate(nodes) for name in node.output if name}
 
@@ -128,7 +128,7 @@ class ProgramSource:
 
     @property
     def _path(self) -> Path:
-        """The path that error messages show; it is in the folder of the external data."""
+        """The path for error messages: the model's name in the folder of its external data."""
         return Path(self.folder or "", self.model.name)
 
     def stored_size(self, name: str) -> int:
@@ -262,7 +262,7 @@ class ProgramSource:
         return Form(kind.elem_type, tuple(dim.dim_value for dim in kind.shape.dim))
 
     def _ancestors(self, names: Iterable[str]) -> set[int]:
-        """Return the indexes of the nodes that compute constants that the file does not contain."""
+        """Return the indexes of the nodes needed to compute the constants that the file lacks."""
         ancestors: set[int] = set()
         pending = [name for name in names if not self.is_embedded(name)]
         while pending:

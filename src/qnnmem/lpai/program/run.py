@@ -90,7 +90,7 @@ class Parts:
 
     @cached_property
     def written(self) -> list[list[str]]:
-        """Planned tensors that each op writes, except empty ones."""
+        """For each op, the planned tensors that it writes, without empty tensors."""
         tensors = self.graph.model.tensors
         return [
             [name for name in op.outputs if tensors[name].nbytes] for op in self.graph.model.ops

@@ -326,7 +326,7 @@ def _expand_all(draft: Draft, trials: Trials) -> tuple[list[BufferWindow], set[s
 
 
 def _types(draft: Draft, trials: Trials, needed: str) -> Mapping[str, OnnxType]:
-    """Return the known types, including that of `needed`, which must not depend on a Buffer."""
+    """Return the known types and that of the tensor `needed`, which must not depend on a Buffer."""
     from qnnmem.loader.onnx.trial import infer_types
 
     types = infer_types(trials, draft.model.graph, {})

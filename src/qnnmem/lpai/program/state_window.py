@@ -135,7 +135,7 @@ def _opset(model: onnx.ModelProto) -> int:
 
 
 def inline_external(path: Path, model: onnx.ModelProto) -> None:
-    """Embed weights from files next to the model, as the new file is in another folder.
+    """Embed weights from files next to the model; the rewritten model goes to another folder.
 
     Raise LoadError if the model gets too large. Paths and sizes were checked when the model was
     unpacked.

@@ -226,7 +226,7 @@ def _limited(values: NDArray[Any], seen: ValueRange) -> NDArray[Any]:
 
 
 def _reach(values: NDArray[Any], seen: ValueRange) -> ValueRange:
-    """Return the range `seen`, widened on each side where finite values replace infinities."""
+    """Return the range `seen`, widened below or above if finite values replace infinities there."""
     wide = _widened(seen)
     low = wide.lowest if (values <= -ENDLESS).any() else seen.lowest
     return ValueRange(low, wide.highest if (values >= ENDLESS).any() else seen.highest)
@@ -379,7 +379,7 @@ def _take_output(graph: onnx.GraphProto, leave: onnx.NodeProto, name: str) -> No
 
 
 def _entry(graph: onnx.GraphProto, name: str) -> onnx.NodeProto | None:
-    """Return the quantize node that alone reads a graph input; None if there is none."""
+    """Return the quantize node that is the only reader of a graph input; None if there is none."""
     readers = [node for node in graph.node if name in reads(node)]
     return readers[0] if len(readers) == 1 and is_quant(readers[0], _Q) else None
 

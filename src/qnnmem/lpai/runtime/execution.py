@@ -222,7 +222,7 @@ class Execution:
     def _find_moved(
         self, inputs: Mapping[str, UserBuffer], outputs: Mapping[str, UserBuffer]
     ) -> dict[str, NDArray[Any]]:
-        """Return the memory of each planned buffer that is outside its pool, by buffer name."""
+        """Return, by buffer name, the memory of the planned buffers that are not in their pools."""
         moved: dict[str, NDArray[Any]] = {}
         for users, names in ((inputs, self._kept_inputs), (outputs, self._late_outputs)):
             for name, user in users.items():

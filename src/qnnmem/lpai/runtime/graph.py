@@ -258,7 +258,7 @@ class Graph:
         return self.compiled.io is not Io.OUTSIDE
 
     def input_places(self) -> list[NDArray[Any]]:
-        """Return the bytes of each input inside scratch; empty if the inputs are elsewhere."""
+        """Return each input's memory inside scratch; empty if the inputs are elsewhere."""
         if not self.has_io_in_scratch or self.scratch is None or not self.is_finalized:
             return []
         return [self._execution.view(name) for name in self.compiled.inputs]

@@ -34,7 +34,7 @@ _Places = Sequence[tuple[str, Extent]]  # label and address range of each tensor
 
 
 class UnchangedTensors(list[QnnTensor]):
-    """A list of raw tensors that never changes; it is checked again only if memory changes."""
+    """A list of raw tensors. It never changes, so it is checked again only if memory changes."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,7 @@ def collisions(graph: CompiledGraph) -> Iterator[Collision]:
 
 
 def last_uses(graph: CompiledGraph) -> dict[str, int]:
-    """Return the last step that needs each tensor.
+    """For each tensor, return the last step that needs it.
 
     State and outputs are needed after the last step.
     """

@@ -303,9 +303,9 @@ class Trial:
         return self
 
     def refused(self, call: Callable[..., object], *arguments: Any, **named: Any) -> Trial:
-        """Check that the call fails with a code of the case and that its finding has a cure.
+        """Check that the call fails with the expected code and rule; its finding must have a cure.
 
-        Return the trial. If the case has several codes, pass the expected one as `code`.
+        Return the trial. `code` is the expected code, by default the first code of the case.
         """
         wanted = named.pop("code", self.codes[0])
         expected = f"expected {wanted} and rule {self.rule}"
@@ -342,7 +342,7 @@ class TrialClient(Client):
         return self
 
     def refused(self, call: Callable[[Client], object], code: int | None = None) -> Self:
-        """Check that the call fails with a code of the case."""
+        """Check that the call fails with `code`, by default the first code of the case."""
         self.trial.refused(call, self, code=code or self.trial.codes[0])
         return self
 

@@ -60,7 +60,7 @@ class Answers:
         self.releases = 0  # number of released answers
 
     def release(self, address: int, size: int, trace: Trace) -> list[int]:
-        """Store freed answers; return the addresses of answers to release now, oldest first."""
+        """Record that answers were freed; return the addresses to release now, oldest first."""
         self.releases += 1
         self._gone[Extent(address, address + size)] = trace
         self._bytes += size
@@ -303,7 +303,7 @@ class ClientBuffers:
         return any(low <= buffer.address < high for low, high in tuple(self.stacks))
 
     def refresh(self, buffer: ForeignMemory, most: int | None = None) -> None:
-        """Copy the client's bytes into the buffer's copy, unless the buffer is freed.
+        """Update the copy of a buffer from the client's memory, unless the buffer is freed.
 
         Bytes that cannot be read count as freed.
         """

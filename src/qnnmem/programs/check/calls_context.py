@@ -51,7 +51,7 @@ class CheckedContext:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of client memory that the context itself uses, without its graphs."""
+        """Number of bytes of client memory that the context itself uses, without its graphs."""
         registered: int = sum(memory.size for memory, _ in tuple(self.handles.values()))
         return registered + (0 if self.binary is None else self.binary.size)
 

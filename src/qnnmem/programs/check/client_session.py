@@ -409,7 +409,7 @@ class ClientCall:
 
     @property
     def has_overrun(self) -> bool:
-        """True if the message ends with two words about an overwritten guard."""
+        """True if the message ends with two 64-bit words about an overwritten guard."""
         return len(self.message.words) > 2 and bool(self._head & _OVERRUN)
 
     @property

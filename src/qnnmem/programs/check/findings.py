@@ -102,7 +102,7 @@ def _key(found: ClientFinding) -> FindingKey:
 
 
 def _also(before: ClientFinding, new: ClientFinding) -> tuple[OtherPlace, ...]:
-    """Return the other places of finding `before`, and the place of `new` if it is another one."""
+    """Return the other places of the finding `before`; add the place of `new` if it differs."""
     known = {(before.buffer, before.place), *((a.what, a.place) for a in before.also)}
     if {(new.buffer, new.place), (new.sentence, new.place)} & known or len(before.also) >= _ALSO:
         return before.also

@@ -34,7 +34,7 @@ Part = tuple[str, ForeignMemory]  # name for a sentence, and the memory
 
 
 class FlyingGraph(Protocol):
-    """Attributes of a checked graph that this module uses."""
+    """A checked graph, with only the attributes that this module uses."""
 
     graph: Any
     owner: Any
@@ -185,7 +185,7 @@ class Flights:
                     other.before.pop(id(buffer), None)
 
     def hold(self, flight: Flight) -> None:
-        """Wait a moment, or until another execution overlaps with this one."""
+        """Delay the end of an execution by a moment, or until another execution overlaps it."""
         last = monotonic() + _LONGEST_HOLD_S
         while not flight.is_answered() and monotonic() < last:
             sleep(_LOOK_S)
