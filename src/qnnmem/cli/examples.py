@@ -1,4 +1,4 @@
-"""Examples for the help of every verb; each can be pasted in a checkout, in any order."""
+"""Examples for the help of every verb; in a checkout, they run in any order."""
 
 from __future__ import annotations
 

@@ -106,7 +106,7 @@ class PlanJudge:
 def deployed(
     parts: Partition, plans: Sequence[MemoryPlan], options: PoolOptions
 ) -> tuple[Deployment, ...]:
-    """Return every arrangement of planned parts in memory."""
+    """Return a deployment of the planned parts for each arrangement, the fastest first."""
     sequence, state = parts.sequence, state_names(parts.parts, options.states)
     needs = [
         planned_need(sequence, part, plan, state)

@@ -172,7 +172,7 @@ def survey(look: Look) -> Survey:
 def _in_bytes(
     look: Look, folders: Mapping[str, Names | Unseen]
 ) -> tuple[dict[str, Names], dict[str, Names]]:
-    """Return the build ids and the function names that libraries contain, by path."""
+    """Return, by path of the library, the build ids and the function names in the libraries."""
     paths = [
         f"{folder}/{name}"
         for folder, names in folders.items()

@@ -148,7 +148,7 @@ def _contents(path: str, _state: tuple[int, int, int]) -> Contents:
 
 
 def _gathered(path: str, found: Iterator[tuple[str, Member | LeftOut]], packed: str) -> Contents:
-    """Return the members by name; if several have the same name, the last one counts."""
+    """Return the contents by name; if several members have the same name, the last one counts."""
     members: dict[str, Member] = {}
     left_out: list[LeftOut] = []
     count = letters = last = 0

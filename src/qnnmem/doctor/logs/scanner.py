@@ -345,7 +345,7 @@ class LogScanner:
     def _across(
         self, low: int, high: int, text: bytes, missing: Sequence[int]
     ) -> tuple[Hit | None, list[tuple[int, Values]]]:
-        """Return a hit that starts in the previous line, or None, and the matches in this line."""
+        """Return the hit that starts in the previous line, if any, and this line's matches."""
         onward = forward(self._buffer, self._fill, text, high)
         found = match(self._knowledge, onward, missing) if onward else []
         back = line_before(self._buffer, self._base, low)

@@ -127,7 +127,7 @@ def deployments(
     plain_weights: int | None,
     bits: int | None = None,
 ) -> tuple[Deployment, ...]:
-    """Return every arrangement of a chain, the fastest first.
+    """Return a deployment of a chain for each arrangement, the fastest first.
 
     `bits` is the width of floating-point elements; None means as in the model.
     """

@@ -442,7 +442,7 @@ def run_changed(
 
 
 def border_of(sessions: list[Any]) -> ModelBorder:
-    """Return the inputs of all parts together, and the scales stored in the models."""
+    """Return the inputs of the whole chain of parts, and the scales stored in the models."""
     results = {item.name for session in sessions for item in session.get_outputs()}
     inputs, scales = {}, dict[str, Scale]()
     for session in sessions:

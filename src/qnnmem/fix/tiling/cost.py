@@ -155,7 +155,7 @@ class RegionCosts:
 
     @cached_property
     def _effects(self) -> dict[int, Effect]:
-        """Memory effect of each node."""
+        """Memory effect of each node, by position of the node."""
         fixed = len(self.graph.fixed)
         return {index - fixed: op.effect for op in self.model.ops for index in op.sources}
 
