@@ -245,7 +245,7 @@ def inner(line: bytes, at: int) -> OuterHead | None:
 
 
 def step(line: bytes, at: int, known: bool) -> OuterHead | None:
-    """Return the prefix at an offset; some kinds count only if a time or level is `known` before."""
+    """Return the prefix at an offset; some kinds count only if a time or level is `known`."""
     first = line[at : at + 1]
     for kind, pattern, starts in _STEPS:
         if (kind in _ONLY_BEHIND and not known) or (starts and first not in starts):

@@ -361,7 +361,7 @@ def _source(sequence: OpSequence, op_range: OpRange) -> HtpSource:
 
 
 def _exceeds_without_io(broken: FitCheck, op_range: OpRange) -> bool:
-    """Return True if a range exceeds a limit even without IO, so that adding ops to it cannot help."""
+    """Return True if a range exceeds a limit even without IO, so that more ops cannot help."""
     if broken.pool == "vtcm":  # memory of one op, which every larger range contains
         return True
     if broken.pool in ("io", "host-ram") or broken.need is None or broken.limit is None:
