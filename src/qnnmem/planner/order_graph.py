@@ -151,7 +151,7 @@ MOST_LOOKS = 1_000_000
 
 
 def fuse(graph: OrderGraph) -> OrderGraph:
-    """Return the graph with nodes fused; this does not change the lowest peak of all orders."""
+    """Return the graph with nodes fused; the lowest peak that any order reaches stays the same."""
     work = _Fusion(graph)
     waiting = list(range(len(graph) - 2, 0, -1))
     looks = MOST_LOOKS

@@ -275,7 +275,7 @@ class ProcessMemory:
             return True
 
     def note_alignment(self) -> None:
-        """Mark blocks allocated from now on as allocated after the query of the alignment."""
+        """From now on, mark new blocks as allocated after the query of the alignment."""
         if self._shared:
             self.write(struct.pack("<Q", _ALIGNMENT_KNOWN), self._shared + _EPOCH_AT)
 

@@ -450,7 +450,7 @@ class _GraphInputs:
         )
 
     def files(self, folder: Path) -> tuple[InputList, dict[Path, Callable[[], bytes]]]:
-        """Return the input list and the content of each file, including the list file."""
+        """Return the input list, and for each file, even the list, a function for its content."""
         stems = file_stems(self.graph.inputs)
         words = [sanitized(name) for name in stems]
         # Names make a list more readable, but they must stay unique after they are sanitised.

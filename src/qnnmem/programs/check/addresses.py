@@ -203,7 +203,7 @@ def note_overrun(
 
 
 def note_overruns(call: ClientCall) -> None:
-    """Report the block whose guard the client found overwritten, and blocks overwritten earlier."""
+    """Report the overwritten guard that the client found, and guards found overwritten earlier."""
     session, process, words = call.session, call.process, call.message.words
     if call.has_overrun:
         end, previous = words[-2:]
