@@ -101,7 +101,7 @@ class BudgetTask:
         return target
 
     def wished(self, kind: str = "onnx") -> str:
-        """Return the target of a model: as configured, else HTP for ONNX with SoCs, else LPAI."""
+        """Return the configured target, else HTP for an ONNX model if SoCs are set, else LPAI."""
         target = self.entry.get("target")
         is_htp = kind == "onnx" and self.entry.get("socs") is not None
         return str(target) if target is not None else HTP if is_htp else LPAI

@@ -127,7 +127,7 @@ def _largest_first(pools: Sequence[PoolChange]) -> list[PoolChange]:
 def _together(subjects: Sequence[SubjectChange]) -> str:
     """Return the change of the sum of all LPAI pools, as text.
 
-    The text is empty unless there is one LPAI subject, and every change is known.
+    The text is empty unless there is exactly one LPAI subject and every change is known.
     """
     pools = {pool.pool: pool for subject in subjects for pool in subject.pools}
     parts = [pools[name] for name in _DISJOINT if name in pools]
@@ -237,7 +237,11 @@ def _check_pools(counts: WhatCounts, subjects: Sequence[ResultSubject]) -> None:
 def _pairs(
     before: Sequence[ResultSubject], after: Sequence[ResultSubject]
 ) -> list[tuple[ResultSubject, ResultSubject]]:
-    """Pair subjects by full name, then by file name; ignore the name of a result's only file."""
+    """Pair subjects that have the same part, and the same path or else the same file name.
+
+    If each result has only one file, the names of the files may differ; if each result has only one
+    subject, the parts may differ too.
+    """
     left, right = list(before), list(after)
     paired: list[tuple[ResultSubject, ResultSubject]] = []
     keys: list[Callable[[ResultSubject], tuple[str, str]]] = [

@@ -116,7 +116,7 @@ def _reader(field: OptionField) -> Reader:
 
 
 def keys_of(group: type[Options]) -> dict[str, Reader]:
-    """Return by key the functions that read the values of an options type from TOML."""
+    """For each key of an options type, return the function that reads its value from TOML."""
     return {field.key: _reader(field) for field in option_fields(group) if field.is_shared}
 
 

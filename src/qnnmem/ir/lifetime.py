@@ -61,7 +61,7 @@ def lifetimes(
 
 
 def first_uses(model: Model) -> dict[str, int]:
-    """Return the step that writes each tensor; -1 for inputs of the model."""
+    """For each tensor, return the step that writes it; -1 for inputs of the model."""
     born = dict.fromkeys(model.inputs, -1)
     for step, op in enumerate(model.ops):
         for name in op.outputs:
@@ -70,7 +70,7 @@ def first_uses(model: Model) -> dict[str, int]:
 
 
 def last_uses(model: Model, born: dict[str, int]) -> dict[str, int]:
-    """Return the last step that reads or writes each tensor in `born`."""
+    """For each tensor in `born`, return the last step that reads or writes it."""
     last = dict(born)
     for step, op in enumerate(model.ops):
         for name in (*op.inputs, *op.outputs):

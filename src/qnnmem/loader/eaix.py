@@ -148,7 +148,7 @@ class _ReportReader:
             yield f"unknown tensor flags {bits} were ignored"
 
     def _ordered(self, nodes: list[object]) -> list[_ReportNode]:
-        """Return nodes sorted by `actual_order`; the report follows the source model's order."""
+        """Return nodes sorted by `actual_order`; `nodes` are in the source model's order."""
         ordered = [self._node(position, node) for position, node in enumerate(nodes)]
         ordered.sort(key=lambda node: node.order)
         for before, after in pairwise(ordered):

@@ -272,7 +272,7 @@ class RegionCosts:
 
     @cached_property
     def _written_as(self) -> dict[str, str]:
-        """Name of the quantized tensor that replaces each float tensor."""
+        """For each float tensor that a quantized tensor replaces, the quantized tensor's name."""
         nodes = (self.graph.nodes[index] for index in self._folded - self._dequantizing)
         return {node.input[0]: node.output[0] for node in nodes}
 

@@ -64,7 +64,7 @@ def share(size: int, band: int, bands: int) -> Rows:
 
 @dataclass(frozen=True, slots=True)
 class BandStep:
-    """Work of a node for a band: rows written, rows read, changed attributes.
+    """The work of a node for a band: rows written, rows read, changed attributes.
 
     Inputs missing from `reads` are read whole. `values` are new constants by input number; None
     removes the input.
@@ -301,7 +301,10 @@ def _margin(facts: NodeFacts, factors: Sequence[int]) -> int | str:
 
 
 def _scales(facts: NodeFacts, factors: list[int]) -> dict[int, Any]:
-    """Return scale factors that replace a Resize's sizes, which describe the whole tensor."""
+    """Return inputs with scale factors in place of a Resize's sizes; empty if it has no sizes.
+
+    The sizes describe the whole tensor, so they are wrong for a band.
+    """
     import numpy
 
     if not facts.has(3):

@@ -86,7 +86,7 @@ class RememberedCovers:
 
 
 class RegionSearch:
-    """Search for covers of one model; caches the cost of every region."""
+    """A search for covers of one model; it caches the cost of every region."""
 
     def __init__(
         self,
@@ -183,7 +183,7 @@ class RegionSearch:
         return max((self.costs.at_node[index] for index, _ in self.obstacles(0)), default=0)
 
     def _from(self, start: int, limit: int, dead: set[int], most: int) -> list[BandedRegion] | None:
-        """Return at most `most` regions that cover all nodes over the limit from `start` on.
+        """Return at most `most` regions that cover, from `start` on, all nodes over the limit.
 
         Return None if the search finds no such regions.
         """
@@ -226,10 +226,10 @@ class RegionSearch:
         return sorted(likely, key=lambda region: (region[1] - region[0], region))
 
     def _low_positions(self, places: Sequence[int], limit: int) -> list[int]:
-        """Return positions with few live bytes: each new minimum by distance, then local minima.
+        """Return positions with few live bytes: records, then local minima.
 
-        A position farther away can have fewer live bytes but makes the region longer, so both kinds
-        are tried.
+        A record has clearly fewer live bytes than every nearer position. A position farther away
+        can have fewer live bytes but makes the region longer, so both kinds are tried.
         """
         before = self.costs.before_node
         fit = [index for index in places if before[index] <= limit]
@@ -251,7 +251,7 @@ class RegionSearch:
         return len(self.graph.nodes)
 
     def _fitting(self, first: int, end: int, limit: int) -> BandedRegion | None:
-        """Return the region in the fewest bands that meet the limit; None if it cannot meet it."""
+        """Return the region in the fewest bands that meet the limit; None if no number does."""
         for axis in self._axes(first, end):
             least, idle = None, 0
             for bands in BANDS:

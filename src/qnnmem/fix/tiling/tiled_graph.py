@@ -33,7 +33,7 @@ class TiledGraph:
 
     @classmethod
     def of(cls, model: ShapedModel) -> TiledGraph:
-        """Return the graph of a model, without nodes that no output depends on."""
+        """Return the graph of a model, with only those nodes that an output depends on."""
         scope = model.scope
         alive = [scope.graph.node[index] for index in live(scope.graph)]
         fixed = tuple(node for node in alive if scope.are_const(node.output))
@@ -63,7 +63,7 @@ class TiledGraph:
 
     @cached_property
     def last_read(self) -> dict[str, int]:
-        """Position of the last node that reads each tensor; model outputs outlive all nodes."""
+        """For each tensor, the position of its last reader; model outputs outlive all nodes."""
         last = {name: i for i, node in enumerate(self.nodes) for name in reads(node)}
         return last | dict.fromkeys(self.outputs, len(self.nodes))
 

@@ -129,7 +129,7 @@ class _Writer:
         return part.tensor if part.band == WHOLE else self.names[part]
 
     def _new(self, part: Part) -> str:
-        """Return a new name for a part, and record the part's type for it."""
+        """Return a new name for a part, and store the part's type and name."""
         rows = f"/{part.rows.first}:{part.rows.end}" if part.is_cut else ""
         name = self._free(f"{part.tensor}/band{part.band}{rows}")
         kind = self.graph.types[part.tensor]
@@ -288,7 +288,7 @@ def _cover(search: RegionSearch, limit: int | None, *, is_last: bool) -> TileCov
 def _differing(
     bench: FixBench, base: Change, search: RegionSearch, cover: TileCover
 ) -> set[TileRegion]:
-    """Return the regions that alone change results; all regions if no single region does."""
+    """Return the regions that each change results on their own; all regions if none does."""
     differing = set()
     for banded in cover.regions:
         try:

@@ -35,7 +35,7 @@ _MIB = 1 << 20
 
 
 class GraphRam(Struct, frozen=True, kw_only=True):
-    """Memory needs of one graph, as the compiler logs them and stores them in the binary.
+    """The memory needs of one graph, as the compiler logs them and stores them in the binary.
 
     Sizes are in bytes; None for sizes that the file does not state. Files of SDK
     2.34 and older state only spill/fill.

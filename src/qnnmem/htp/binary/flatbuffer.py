@@ -30,7 +30,7 @@ class FlatBuffer:
     """A FlatBuffer: bytes that start with the offset of the root table."""
 
     def __init__(self, data: Octets, budget: int | None = None, *, sizes: bool = True) -> None:
-        """Wrap a buffer; `budget` limits the bytes read, if most of the buffer holds other data.
+        """Wrap a buffer; `budget`, if given, lowers the limit on the total bytes read.
 
         If `sizes` is false, a field may lie outside its table, as in ExecuTorch files.
         """

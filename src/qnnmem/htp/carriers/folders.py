@@ -40,7 +40,7 @@ class FolderTree:
 
 
 def beside(name: str, other: str) -> str:
-    """Return the name of the file that the file `name` mentions as `other`."""
+    """Resolve `other`, a path relative to the file `name`; return its name in the tree."""
     parts = [*name.split("/")[:-1], *other.replace("\\", "/").split("/")]
     kept: list[str] = []
     for part in parts:

@@ -249,7 +249,7 @@ class CompileFailure:
 
     @property
     def sentence(self) -> str:
-        """The reason, with the settings under their Python names."""
+        """The reason as text, with settings named as in Python."""
         return join_words(self.why)
 
     @property

@@ -206,7 +206,7 @@ def _folded(path: Path, model: GuardedModel, options: CompileOptions) -> onnx.Gr
 
 
 class _Search:
-    """Search for constants beyond FP16, within a budget of bytes."""
+    """A search for constants beyond FP16's range, within a budget of bytes."""
 
     def __init__(self, path: Path) -> None:
         self._path, self._left = path, _MOST_BYTES
@@ -214,7 +214,7 @@ class _Search:
     def large(
         self, graph: onnx.GraphProto, outer: Mapping[str, onnx.TensorProto]
     ) -> Iterator[_Large]:
-        """Yield constants beyond FP16 in a graph and in the bodies of its control-flow nodes."""
+        """Yield constants beyond FP16's range, in a graph and in all bodies inside it."""
         known = {**outer, **{item.name: item for item in _constants(graph)}}
         for node in graph.node:
             for body in bodies(node):
@@ -281,7 +281,7 @@ def _beyond(name: str, node: onnx.NodeProto, values: NDArray[Any] | None) -> Ite
 
 
 def _attributes(node: onnx.NodeProto) -> Iterator[_Large]:
-    """Yield factors beyond FP16 that are attributes, e.g. of LeakyRelu."""
+    """Yield factors beyond FP16's range that are attributes, e.g. of LeakyRelu."""
     import numpy
 
     for factor in node.attribute:

@@ -98,7 +98,7 @@ def _usual_size(model: LlmModel) -> int:
 
 
 def _read(case: LlmCase, path: Path) -> tuple[list[_Binary], dict[int, list[str]]]:
-    """Return the context binaries, and findings about false claims, keyed by a binary's index."""
+    """Return the context binaries, and findings by binary index; false claims are at index 0."""
     if not is_carrier(path):
         context = read_context(path)
         return [_Binary(path.name, context, bill_of(context, case.soc))], {}
@@ -113,7 +113,10 @@ def _read(case: LlmCase, path: Path) -> tuple[list[_Binary], dict[int, list[str]
 
 
 def _spans(model: LlmModel, contexts: Sequence[HtpContext]) -> Iterator[LayerSpan | None]:
-    """Yield each context's layers, embedding and head; None for a context without any of these."""
+    """For each context, yield its layers, embedding and head; None if it has none of these.
+
+    Also None if the contexts up to this one have more layers than the model.
+    """
     first = 0
     for context in contexts:
         graph = context.graphs[0] if context.graphs else None

@@ -103,7 +103,7 @@ def llm_case(
 
 
 def changed(case: LlmCase, setting: Mapping[str, str | int]) -> LlmCase:
-    """Return the case with another SoC, context, largest graph, number of shards or bits.
+    """Return the case with changed settings: SoC, context, largest graph, shards or bits.
 
     Ratios from compiled layers do not apply to another SoC or other bits; such a case is planned by
     rule.

@@ -243,7 +243,10 @@ def ddr_range(graph: LlmGraph, how: LayerRatios) -> tuple[int, int]:
 
 
 def _bounds(most: int, compiled: int | None, how: LayerRatios) -> tuple[int, int]:
-    """Return a range by rule, or the compiled value, which is exact without shared weights."""
+    """Return the minimum and the maximum; both are the compiled value if it applies exactly.
+
+    With shared weights, the compiled value only widens the range that the rule gives.
+    """
     if compiled is None:
         return 0, most
     return (0, max(most, compiled)) if how.shares else (compiled, compiled)

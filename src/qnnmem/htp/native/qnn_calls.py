@@ -183,7 +183,7 @@ def opened_info(folder: Path, address: int, size: int) -> Iterator[CBinaryInfo]:
 
 
 def graphs_of(info: CBinaryInfo) -> dict[str, CGraphInfoV3]:
-    """Return the graphs of a binary by name."""
+    """Return all graphs of a binary, keyed by name."""
     body = info.of.v3 if info.version >= _INFO_V3 else info.of.v1
     listed = (body.graphs[k].v3 for k in range(body.graph_count))
     return {_text(graph.name): graph for graph in listed}

@@ -236,7 +236,10 @@ class HtpClientContext:
         return self.registry.register(given)
 
     def mem_deregister(self, handles: Sequence[MemHandle]) -> None:
-        """Deregister every valid handle of any context of this backend (`QnnMem_deRegister`)."""
+        """Deregister the given handles, of any context of this backend (`QnnMem_deRegister`).
+
+        Valid handles are deregistered even if other handles are invalid.
+        """
         self.registry.deregister(expect_items(handles, object, "handles must be a list"))
 
     def free(self) -> None:

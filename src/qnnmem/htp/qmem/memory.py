@@ -189,7 +189,10 @@ class MemRegistry:
         return handles
 
     def deregister(self, handles: Sequence[MemHandle]) -> None:
-        """Deregister every valid handle of any context, because the C call names no context."""
+        """Deregister the given handles, of any context, because the C call names no context.
+
+        Valid handles are deregistered even if other handles are invalid.
+        """
         bad = ""
         for number, handle in enumerate(handles):
             owner = self._owner(handle)

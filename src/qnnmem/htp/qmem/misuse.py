@@ -327,7 +327,10 @@ def try_misuses(
     deadline: Deadline | None = None,
     progress: Progress | None = None,
 ) -> tuple[MisuseAnswer, ...]:
-    """Return the result of every mistake; if `worker` is None, only in the emulated backend."""
+    """Make every mistake and return the results.
+
+    Without `worker` or `soc_id`, the mistakes are made only in the emulated backend.
+    """
     say, ends = progress or no_progress, deadline or Deadline.after(TIME_LIMIT_S)
     rows = []
     for number, (name, (what, make, calls)) in enumerate(MISUSES.items()):

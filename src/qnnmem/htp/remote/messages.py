@@ -154,7 +154,7 @@ class ResultFile(WireMessage, frozen=True):
 
 
 class RemoteOutcome(WireMessage, frozen=True):
-    """The outcome of a request; its texts contain the worker's folders `out` and `root`."""
+    """The outcome of a request; its texts can contain the worker's paths `out` and `root`."""
 
     outcome: RequestOutcome
     out: Annotated[str, Meta(min_length=1)]  # folder of results

@@ -127,7 +127,7 @@ def _refusal(reply: Composed) -> str:
 
 
 def dlc_result(graphs: Sequence[ComposedGraph], path: str) -> DlcResult:
-    """Return the graphs of a DLC as a result type."""
+    """Return the graphs of a DLC as a `DlcResult`."""
     from qnnmem.results.inspect import DlcResult
 
     return DlcResult(file=path, graphs=tuple(map(_dlc_graph, graphs)))

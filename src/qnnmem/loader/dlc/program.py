@@ -44,7 +44,8 @@ class ComposeLibrary(WireMessage, frozen=True):
 class Composed(WireMessage, frozen=True):
     """The recorded graphs and shared tensors, or the code of the failed call.
 
-    The payload holds the bytes of constants; `origins` has the source names of each operator.
+    The payload holds the bytes of constants. `origins` has the names of each operator's source
+    nodes.
     """
 
     graphs: list[ComposedGraph] = field(default_factory=list)
@@ -78,7 +79,7 @@ def compose(request: ComposeDlc, _payload: bytes) -> Composed | Frame[Composed]:
 
 
 def _origins(calls: dict[str, Any], dlc: c_void_p) -> dict[str, dict[str, list[str]]]:
-    """Return the source names of operators; empty if the converter did not store them."""
+    """Return the names of each operator's source nodes; empty if the converter stored none."""
     mappings, count = POINTER(COpMapping)(), c_uint32()
     code = calls["dlc_get_op_mappings"](dlc, byref(mappings), byref(count)) & _CODE
     return {} if code or not mappings else origins(mappings, count.value)

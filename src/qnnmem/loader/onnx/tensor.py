@@ -174,7 +174,7 @@ def _is_sparse(item: onnx.AttributeProto) -> bool:
 
 
 def check_stored(path: Path, tensor: onnx.TensorProto) -> None:
-    """Raise LoadError unless a tensor's data is unambiguous and agrees with its shape.
+    """Raise LoadError if a tensor's data is ambiguous or contradicts its shape.
 
     Fields that do not apply to the tensor are removed from the message.
     """

@@ -57,13 +57,13 @@ class Inline(WireMessage, frozen=True):
 
 
 class Infer(WireMessage, frozen=True):
-    """A request for value infos by shape inference."""
+    """A request for the value infos that shape inference finds."""
 
     doing: ClassVar[str] = "shape inference"
 
 
 class Fold(WireMessage, frozen=True):
-    """A request to compute constants with unchanged nodes; only the shapes of inputs matter."""
+    """A request to compute constants without optimisation; only the shapes of inputs matter."""
 
     doing: ClassVar[str] = "computing constants"
     folder: Path | None  # folder of external data
@@ -73,7 +73,7 @@ class Fold(WireMessage, frozen=True):
 
 
 class Run(Fold, frozen=True):
-    """A request to run the model several times with random inputs and fetch tensors."""
+    """A request to run the model several times with random inputs, and to return tensors."""
 
     doing: ClassVar[str] = "a trial run"
     runs: int
@@ -86,7 +86,7 @@ class OutputTypes(WireMessage, frozen=True):
 
 
 class OptimiseBasic(WireMessage, frozen=True):
-    """A request for the optimisations that precede the choice of execution providers."""
+    """A request to apply the optimisations that precede the choice of execution providers."""
 
     doing: ClassVar[str] = "folding constants"
     folder: Path
@@ -180,7 +180,7 @@ def run(request: Run, payload: bytes) -> Frame[OutputTypes]:
 
 
 def fold(request: Fold, payload: bytes) -> Frame[Done]:
-    """Return the values of constants without optimisation; inputs are zero."""
+    """Return the values of constants, computed without optimisation; inputs are zero."""
     import numpy
 
     session = exact_session(payload, folder=request.folder)

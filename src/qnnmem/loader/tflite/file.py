@@ -133,7 +133,7 @@ def edge_notes(file: TfliteFile) -> Iterator[str]:
 
 
 def sparse_notes(file: TfliteFile, constants: Mapping[str, Tensor]) -> Iterator[str]:
-    """Yield a note on the size of sparse constants, in the file and dense."""
+    """Yield a note with the stored size and the dense size of sparse constants."""
     sparse = [(raw, constants[name]) for name, raw in file.sparse.items() if name in constants]
     if sparse:
         indices = sum(raw.index_bytes for raw, _ in sparse)

@@ -172,7 +172,10 @@ def unsigned(step: TfliteStep, position: int) -> tuple[str, int]:
 
 
 def split_bytes(step: TfliteStep) -> tuple[str, str]:
-    """Return the names of a 16-bit input's upper bytes (zero point 128) and lower bytes (0)."""
+    """Split a 16-bit input; return the names of the upper bytes and of the lower bytes.
+
+    The zero point of the upper bytes is 128, that of the lower bytes 0.
+    """
     value = step.emit("Cast", step.raw(), to=6)
     lower = step.emit("BitwiseAnd", value, step.constant(255, "i4"))
     rest = step.emit("Div", step.emit("Sub", value, lower), step.constant(256, "i4"))

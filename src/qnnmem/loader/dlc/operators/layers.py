@@ -23,7 +23,7 @@ def _axes(step: Step) -> int:
 
 
 def _channels_second(step: Step) -> str:
-    """Return the name of the first input, transposed to channels second as ONNX expects."""
+    """Move the channels of the first input to axis 1, as in ONNX; return the name of the result."""
     spatial = range(1, _axes(step) + 1)
     return step.emit("Transpose", step.read(0), perm=(0, len(spatial) + 1, *spatial))
 
@@ -114,7 +114,7 @@ def _write_affine(step: Step, value: str) -> None:
 
 
 def _normalized(step: Step, axes: list[int], *, centred: bool = True) -> str:
-    """Return the name of the first input's normalized form, which has variance 1 over `axes`.
+    """Normalize the first input to variance 1 over `axes`; return the name of the result.
 
     With `centred`, the result has the mean 0; otherwise "variance" means the mean square.
     """
@@ -263,7 +263,7 @@ def _batch_first(step: Step) -> bool:
 
 
 def _steps(step: Step) -> str:
-    """Return the name of the input, transposed to the axes steps, batch, features."""
+    """Transpose the input to the axes steps, batch, features; return the name of the result."""
     value = step.read(0)
     if len(step.shape()) < _SEQUENCE:
         return step.emit("Unsqueeze", value, step.constant([0], "i8"))
@@ -271,7 +271,7 @@ def _steps(step: Step) -> str:
 
 
 def _joined(step: Step, positions: Sequence[int], size: int, zeros: int = 0) -> str:
-    """Return the name of the concatenated tensors of all gates, with an axis for the direction.
+    """Concatenate the tensors of all gates and add a direction axis; return the result's name.
 
     An omitted tensor counts as zeros. `zeros` is the number of zero tensors to append.
     """

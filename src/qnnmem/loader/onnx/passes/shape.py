@@ -242,7 +242,7 @@ def _measure(trials: Trials, scope: Scope, missing: list[str]) -> tuple[Scope, b
 
 
 def _trust_declared(trials: Trials, scope: Scope, missing: list[str]) -> frozenset[str]:
-    """Return outputs of custom ops with unused declared types, if `missing` has one of them."""
+    """Return custom-op outputs with unused declared types; empty if `missing` has none of them."""
     results = {name for node in scope.graph.node for name in node.output}
     usable = frozenset(results & trials.declared.keys()) - scope.declared
     return usable if usable.intersection(missing) else frozenset()

@@ -90,7 +90,7 @@ def with_all_dependent(
 class Attempts:
     """Attempts to run a model in the child process, limited in number and time.
 
-    A model that cannot run can still be shaped.
+    If the model cannot run, `barrier` is the reason; the model can still be shaped.
     """
 
     model: OpenModel

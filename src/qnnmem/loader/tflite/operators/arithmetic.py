@@ -104,7 +104,7 @@ def _exponentials(scale: float, beta: float) -> NDArray[Any]:
 
 
 def _negative_power(value: NDArray[Any]) -> NDArray[Any]:
-    """Return `e ** value` for negative values with 26 fractional bits, as 31-bit integers."""
+    """Return `e ** value` as 31-bit integers; values are negative, with 26 fractional bits."""
     rest = (value & (_QUARTER - 1)) - _QUARTER
     x = rest * (1 << _INTEGER_BITS) + (1 << 28)
     square = rounded_product(x, x)
@@ -119,7 +119,10 @@ def _negative_power(value: NDArray[Any]) -> NDArray[Any]:
 
 
 def _bit_length(step: TfliteStep, value: str) -> str:
-    """Return the name of the bit lengths of positive numbers; their last axis has size 1."""
+    """Compute the bit length of each positive number; return the name of the result.
+
+    The last axis of the numbers has size 1, and so has that of the result.
+    """
     reached = step.emit(
         "GreaterOrEqual", value, step.constant([1 << bit for bit in range(32)], "i8")
     )
@@ -128,7 +131,7 @@ def _bit_length(step: TfliteStep, value: str) -> str:
 
 
 def _reciprocal(step: TfliteStep, value: str, bits: str) -> str:
-    """Return the name of 1 / x with 31 bits; x is first normalized to between 1 and 2."""
+    """Normalize x to between 1 and 2, compute 1 / x in 31 bits; return the name of the result."""
     powers = step.constant([1 << (32 - bit) for bit in range(33)], "i8")
     moved = step.emit("Mul", value, step.emit("Gather", powers, bits))
     half = step.emit("Div", moved, step.constant(2, "i8"))
@@ -369,7 +372,7 @@ def _sum_or_mean(step: TfliteStep) -> None:
 
 
 def _mean(step: TfliteStep, total: str, factor: float, count: int) -> str:
-    """Return the name of a total times a factor, divided by a count.
+    """Multiply a total by a factor and divide it by a count; return the name of the result.
 
     A single fixed-point factor does the multiplication and the division.
     """

@@ -43,7 +43,7 @@ def _window(step: TfliteStep, image: Shape, result: Shape, size: Shape) -> dict[
 
 
 def _filter_factors(step: TfliteStep) -> list[float]:
-    """Return the product scale divided by the output scale, for each output channel."""
+    """For each output channel, return the product scale divided by the output scale."""
     source_scale, result_scale = step.scales
     return [source_scale * scale / result_scale for scale in step.tensor(1).scales]
 
@@ -79,7 +79,7 @@ def _sums(
     shaped: Callable[[TfliteStep, str], str],
     **attributes: Any,
 ) -> str:
-    """Return the name of the sums of the products of inputs and weights.
+    """Compute the sums of products of inputs and weights; return the name of the result.
 
     16-bit integers are multiplied byte by byte.
     """
@@ -95,7 +95,7 @@ def _sums(
 def _products(
     step: TfliteStep, source: tuple[str, int], kind: str, order: tuple[int, ...], **attributes: Any
 ) -> str:
-    """Return the name of sums of products of 8-bit integers, as 64-bit integers."""
+    """Compute sums of products of 8-bit integers; return the name of the 64-bit result."""
     value, zero = source
     weights, offset = _weights(step, order)
     zeros = (step.constant(zero, "u1"), step.constant(offset, "u1"))
@@ -238,7 +238,7 @@ def _average(step: TfliteStep, attributes: dict[str, Any], image: Shape, size: S
 
 
 def _counts(image: Shape, result: Shape, size: Shape, attributes: dict[str, Any]) -> NDArray[Any]:
-    """Return the number of image pixels in each window."""
+    """Return an array with the number of image pixels in each window."""
     import numpy
 
     lines = []
