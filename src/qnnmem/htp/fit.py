@@ -93,7 +93,7 @@ class Fit(FitFacts, frozen=True):
 
     @property
     def tried(self) -> tuple[Suggestion, ...]:
-        """Settings whose compile did not fit, or did not finish in time."""
+        """Settings that were tried and did not fit, or whose compile did not finish in time."""
         return tuple(
             suggestion for suggestion in self.nearby if suggestion.state in ("failed", "unfinished")
         )

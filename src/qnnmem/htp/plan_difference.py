@@ -178,7 +178,7 @@ def cpu_notes(nodes: Sequence[OnnxNode]) -> Iterator[str]:
 
 
 def _kinds(what: str, memories: Sequence[_Memory]) -> Iterator[str]:
-    """Yield a note that groups tensors by the ops that make them, largest sum first."""
+    """Yield a note with the sizes of tensors, summed by the op that makes them, largest first."""
     sums: dict[str, list[int]] = {}
     for memory in memories:
         sums.setdefault(memory.maker, []).append(memory.size)

@@ -54,7 +54,7 @@ def refused_nodes(log: Sequence[LogLine]) -> tuple[RefusedNode, ...]:
 
 
 def judged_nodes(log: Sequence[LogLine]) -> tuple[RefusedNode, ...]:
-    """Return every refused node, also functions that ONNX Runtime expands after the refusal."""
+    """Return every refused node, including functions that ONNX Runtime expands later."""
     return _each_once(_judged(log))
 
 

@@ -109,7 +109,7 @@ class LayerRatios(Struct, frozen=True):
 
 
 def matrices(model: LlmModel) -> Mapping[str, tuple[int, int, int]]:
-    """Return the input size, output size and count of each kind of weight matrix in a layer."""
+    """For each kind of weight matrix in a layer, return input size, output size and count."""
     hidden, inter, count = model.hidden, model.inter, max(1, model.experts)
     queries, keys = model.heads * model.head_dim, model.kv_heads * model.head_dim
     return {

@@ -468,7 +468,7 @@ def _output(path: Path, folder: RequestFolder) -> Path:
 def _placed_samples(
     samples: tuple[Sample, ...] | None, folder: RequestFolder
 ) -> tuple[Sample, ...] | None:
-    """Return the files of each calibration sample, by input."""
+    """For each calibration sample, return its files with the names of the inputs."""
     if samples is None:
         return None
     if sum(map(len, samples)) > MAX_FILES:

@@ -155,7 +155,7 @@ def _shaped(
 
 
 def _filled(sizes: Sequence[int | None], count: int) -> list[int] | None:
-    """Return the sizes with the open size filled in for `count` elements; None if impossible."""
+    """Return the sizes with the open size computed from `count` elements; None if impossible."""
     known = math.prod(size for size in sizes if size is not None)
     free = sum(size is None for size in sizes)
     if free > 1 or (free == 0 and known != count) or (free and (not known or count % known)):

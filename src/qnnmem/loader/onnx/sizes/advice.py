@@ -92,7 +92,7 @@ class _Advisor:
         self._child = child
 
     def advise(self, error: LoadError) -> LoadError:
-        """Return the error with advice added, under the same pass name."""
+        """Return the error with advice added; it keeps the name of its pass."""
         better = self._complete(error) if isinstance(error, FreeDimensions) else self._mend(error)
         better.stage = error.stage
         return better
