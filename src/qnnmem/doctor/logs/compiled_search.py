@@ -24,7 +24,7 @@ _OBJECT = "libqnnmem_texts.so"
 TEXTS = NativePart(
     "qnnmem.doctor.logs", "texts.c", {_OBJECT: ("-O3",)}, use="searching with compiled code"
 )
-_KNOWN, _FAILING, _BOUND, _OURS = 1, 2, 4, 8  # kinds of texts, as in C
+_KNOWN, _FAILING, _BOUND, _OURS, _NAMED = 1, 2, 4, 8, 16  # kinds of texts, as in C
 _MOST = 4096  # lines or texts reported by one call
 _SAMPLE = 1 << 18  # bytes of a log used to find rare bytes
 _SHORTEST, _LONGEST, _TEXTS = 3, 0xFFFF, 0xFFFF  # minimum and maximum bytes, number of texts
@@ -49,6 +49,8 @@ class CompiledEngine:
         first = dict.fromkeys(self.anchors, _KNOWN)
         for word in OURS:
             first[word] = first.get(word, 0) | _OURS
+        for name in NAMES:
+            first[name] = first.get(name, 0) | _NAMED
         failing = {word: _FAILING | (_BOUND if word in BOUND else 0) for word in FAILING_TEXTS}
         self._texts = {
             "first": first,
@@ -63,6 +65,7 @@ class CompiledEngine:
         self._made: dict[str, FixedTexts] = {}
         self._messages = _messages(knowledge)
         self._looked_for: LookedFor | None = None
+        self.named: bool | None = None
 
     def lines(
         self, buffer: bytes | bytearray, low: int, high: int, memory: LineMemory
@@ -70,7 +73,8 @@ class CompiledEngine:
         """Return lines with a message text, or with both a failure word and a QNN word."""
         if not isinstance(memory, CompiledMemory):
             raise TypeError("the line memory was made by another search engine")
-        return self._looked(buffer, low, high).lines(memory, buffer, low, high)
+        found, self.named = self._looked(buffer, low, high).lines(memory, buffer, low, high)
+        return found
 
     def _looked(self, buffer: bytes | bytearray, low: int, high: int) -> LookedFor:
         if self._looked_for is None:
@@ -192,18 +196,21 @@ class LookedFor:
 
     def lines(
         self, memory: CompiledMemory, buffer: bytes | bytearray, low: int, high: int
-    ) -> list[PlaceOfLine]:
-        """Return lines that might match or report a failure; `low` must be the start of a line."""
+    ) -> tuple[list[PlaceOfLine], bool]:
+        """Return lines that might match or report a failure, and whether a QNN name occurs.
+
+        `low` must be the start of a line.
+        """
         out: list[PlaceOfLine] = []
-        start, lines = ctypes.c_size_t(low), ctypes.c_size_t(0)
+        start, lines, named = ctypes.c_size_t(low), ctypes.c_size_t(0), ctypes.c_uint32(0)
         data, told, rows = _address(buffer, 0), self._told, memoryview(self._told).cast("B")
         while start.value < high:
             count = self._library.texts_lines(
                 *(ctypes.byref(self._made), memory.made, data, high),
-                *(ctypes.byref(start), ctypes.byref(lines), told, _MOST),
+                *(ctypes.byref(start), ctypes.byref(lines), ctypes.byref(named), told, _MOST),
             )
             out += _ROW.iter_unpack(rows[: _ROW.size * count])
-        return out
+        return out, bool(named.value)
 
 
 _Number = ctypes.c_uint32
@@ -280,7 +287,7 @@ def _load() -> Any:
     library.texts_deepest.argtypes = (pointer,)
     library.texts_any.argtypes = (pointer, pointer, size)
     library.texts_lines.restype = library.texts_hits.restype = size
-    library.texts_lines.argtypes = (*(pointer,) * 3, size, *(pointer,) * 3, size)
+    library.texts_lines.argtypes = (*(pointer,) * 3, size, *(pointer,) * 4, size)
     library.texts_hits.argtypes = (*(pointer,) * 2, size, *(pointer,) * 3, size, size)
     library.memory_new.restype = pointer
     library.memory_clear.argtypes = library.memory_free.argtypes = (pointer,)

@@ -113,10 +113,7 @@ class LogScanner:
             stop, ended = self._region(ended)
             if stop > self._at:
                 found = self._scan(stop)
-                low, named = max(self._at - _OVERLAP, 0), self._engine.has_name
-                self.ours = (
-                    self.ours or named(self._buffer, low, stop) or any(map(self._is_ours, found))
-                )
+                self.ours = self.ours or any(map(self._is_ours, found))
                 yield found
                 self._advance(stop)
         self.bytes = self._base + self._at - self._first
@@ -224,6 +221,7 @@ class LogScanner:
             at = buffer.find(b"\n", at, stop) + 1 or stop
             begin = max(self._at - _OVERLAP, 0) if middle else self._at
             self._long(self._line - self._base, begin, at, out)
+            self.ours = self.ours or self._engine.has_name(buffer, begin, at)
         self._shapes.repeats.begin()
         if at < stop:
             self._lines(at, stop, out)
@@ -233,7 +231,11 @@ class LogScanner:
         """Add the hits of complete lines to `out`."""
         view, base, first = self._view, self._base, self._number(at)
         repeats, shape_of = self._shapes.repeats, self._shapes.of
-        for line in self._engine.lines(self._buffer, at, stop, self._shapes.memory):
+        places = self._engine.lines(self._buffer, at, stop, self._shapes.memory)
+        if not self.ours:
+            named = self._engine.named
+            self.ours = self._engine.has_name(self._buffer, at, stop) if named is None else named
+        for line in places:
             low, high, lines, body, known, pid, style, alone = line
             if high - low > SHORT:
                 self._done, self._long_head = set(), None

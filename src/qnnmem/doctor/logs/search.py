@@ -30,6 +30,8 @@ class SearchEngine(Protocol):
 
     name: str
     anchors: list[bytes]
+    # Whether the bytes that `lines` searched last contain a name; None if only `has_name` can tell.
+    named: bool | None
 
     def lines(
         self, buffer: LogBytes, low: int, high: int, memory: LineMemory
@@ -152,6 +154,8 @@ class _AnchorIndex:
 
 class _TextsOnly:
     """Base class of engines that have neither a line memory nor a line count in C."""
+
+    named: bool | None = None
 
     def memory(self) -> LettersMemory:
         """Return an empty line memory in Python."""

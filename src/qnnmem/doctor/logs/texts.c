@@ -22,10 +22,10 @@
 #define ANCHORS 32 /* anchors stored for one line */
 #define SPLIT 3    /* following lines that a message may continue in */
 
-/* Kinds of texts: of a known message, a failure word, a QNN word. A BOUND text needs a word boundary:
+/* Kinds of texts: of a known message, a failure word, a QNN word, a QNN name. A BOUND text needs a word boundary:
    no letter or digit before it, and no digit after a final digit. Otherwise `default` would contain
    `fault`, and 410021 would contain 1002. */
-enum { KNOWN = 1, FAILING = 2, BOUND = 4, OURS = 8 };
+enum { KNOWN = 1, FAILING = 2, BOUND = 4, OURS = 8, NAMED = 16 };
 
 struct window {
     uint32_t bytes; /* in lower case */
@@ -528,7 +528,7 @@ static int is_alone(const uint8_t *data, size_t start, size_t stop, size_t end,
 
 /* The texts to search for in lines. */
 struct looked {
-    const struct texts *first;   /* anchors of known messages, and QNN words */
+    const struct texts *first;   /* anchors of known messages, QNN words and QNN names */
     const struct texts *failing; /* failure words: they count only in a line with a QNN word */
     const struct texts *relayed; /* marks that a calm line needs as well */
     struct messages messages;
@@ -553,9 +553,10 @@ static int is_failure(const struct looked *l, const uint8_t *line, size_t length
    once. Lines that `m` knows as irrelevant are skipped. The columns of a report are: start and end of
    the line, number of line ends before it, start of its message, number of a stored message, process,
    style of the head, and whether the line is certainly a whole message. `from` must be the start of a
-   line. After `most` reports, `from` is where to continue, and `lines` counts the line ends before it. */
+   line. After `most` reports, `from` is where to continue, and `lines` counts the line ends before it.
+   `named` becomes 1 if a QNN name occurs, also in a line that is not reported. */
 SHOWN size_t texts_lines(const struct looked *l, struct memory *m, const uint8_t *data, size_t end,
-                         size_t *from, size_t *lines, uint32_t *told, size_t most)
+                         size_t *from, size_t *lines, uint32_t *named, uint32_t *told, size_t most)
 {
     const struct texts *t = l->first;
     size_t count = 0, at = *from;
@@ -576,6 +577,10 @@ SHOWN size_t texts_lines(const struct looked *l, struct memory *m, const uint8_t
         for (at += 2; (at = next_place(t, data, at, stop)) < stop; at += 2)
             find_at(t, data, at, stop, &found);
         at = stop;
+        if (found.kinds & NAMED)
+            *named = 1;
+        if (!(found.kinds & (KNOWN | OURS)))
+            continue;
         const uint8_t *line = data + start;
         size_t length = stop - start, last = stop;
         struct head head = head_of(line, length);
