@@ -19,7 +19,7 @@ from qnnmem.doctor.logs import compiled_search, failure_texts, search
 from qnnmem.doctor.logs.compiled_search import CompiledEngine, FixedTexts
 from qnnmem.doctor.logs.line import bare_line, match
 from qnnmem.doctor.logs.line_memory import BY_LOGCAT, digits_alike
-from qnnmem.doctor.logs.reading import OURS
+from qnnmem.doctor.logs.reading import NAMES, OURS
 from qnnmem.doctor.logs.scanner import LogScanner
 from qnnmem.errors import UsageError
 
@@ -141,6 +141,18 @@ def test_a_piece_of_a_message_is_looked_at_where_it_may_go_on() -> None:
     assert told(strange, piece, strange)  # the next line may be incomplete
     assert told(strange, piece.replace(b"me", b"\0me"), strange, b"")
     assert told(strange, own + b"widget broke for me at five o'clock", strange, b"")
+    log = b"\n".join((strange, piece, strange, b""))
+    end = len(log) - len(strange) - 1
+    assert engine.lines(log, 0, end, engine.memory())
+    assert not engine.lines(log, 0, end, engine.memory(), len(log))
+
+
+def test_a_name_is_noticed_while_lines_are_found(engine: CompiledEngine) -> None:
+    """After a search for lines, the engine knows whether a name occurs in any line."""
+    for name in (*NAMES, b"a word of another program"):
+        for line in (name.upper(), b"fine\n" + name + b" runs\nfine\n", b"fine\nend " + name):
+            engine.lines(line, 0, len(line), engine.memory())
+            assert engine.named == engine.has_name(line, 0, len(line)) == (name in NAMES), line
 
 
 def test_fixed_texts_are_those_of_the_template() -> None:

@@ -68,12 +68,18 @@ class CompiledEngine:
         self.named: bool | None = None
 
     def lines(
-        self, buffer: bytes | bytearray, low: int, high: int, memory: LineMemory
+        self,
+        buffer: bytes | bytearray,
+        low: int,
+        high: int,
+        memory: LineMemory,
+        fill: int = 0,
     ) -> list[PlaceOfLine]:
         """Return lines with a message text, or with both a failure word and a QNN word."""
         if not isinstance(memory, CompiledMemory):
             raise TypeError("the line memory was made by another search engine")
-        found, self.named = self._looked(buffer, low, high).lines(memory, buffer, low, high)
+        looked_for = self._looked(buffer, low, high)
+        found, self.named = looked_for.lines(memory, buffer, low, high, max(fill, high))
         return found
 
     def _looked(self, buffer: bytes | bytearray, low: int, high: int) -> LookedFor:
@@ -195,7 +201,7 @@ class LookedFor:
         self._told = (ctypes.c_uint32 * (_ROW.size // 4 * _MOST))()
 
     def lines(
-        self, memory: CompiledMemory, buffer: bytes | bytearray, low: int, high: int
+        self, memory: CompiledMemory, buffer: bytes | bytearray, low: int, high: int, fill: int
     ) -> tuple[list[PlaceOfLine], bool]:
         """Return lines that might match or report a failure, and whether a QNN name occurs.
 
@@ -206,7 +212,7 @@ class LookedFor:
         data, told, rows = _address(buffer, 0), self._told, memoryview(self._told).cast("B")
         while start.value < high:
             count = self._library.texts_lines(
-                *(ctypes.byref(self._made), memory.made, data, high),
+                *(ctypes.byref(self._made), memory.made, data, high, fill),
                 *(ctypes.byref(start), ctypes.byref(lines), ctypes.byref(named), told, _MOST),
             )
             out += _ROW.iter_unpack(rows[: _ROW.size * count])
@@ -287,7 +293,7 @@ def _load() -> Any:
     library.texts_deepest.argtypes = (pointer,)
     library.texts_any.argtypes = (pointer, pointer, size)
     library.texts_lines.restype = library.texts_hits.restype = size
-    library.texts_lines.argtypes = (*(pointer,) * 3, size, *(pointer,) * 4, size)
+    library.texts_lines.argtypes = (*(pointer,) * 3, size, size, *(pointer,) * 4, size)
     library.texts_hits.argtypes = (*(pointer,) * 2, size, *(pointer,) * 3, size, size)
     library.memory_new.restype = pointer
     library.memory_clear.argtypes = library.memory_free.argtypes = (pointer,)

@@ -231,7 +231,7 @@ class LogScanner:
         """Add the hits of complete lines to `out`."""
         view, base, first = self._view, self._base, self._number(at)
         repeats, shape_of = self._shapes.repeats, self._shapes.of
-        places = self._engine.lines(self._buffer, at, stop, self._shapes.memory)
+        places = self._engine.lines(self._buffer, at, stop, self._shapes.memory, self._fill)
         if not self.ours:
             named = self._engine.named
             self.ours = self._engine.has_name(self._buffer, at, stop) if named is None else named

@@ -34,12 +34,13 @@ class SearchEngine(Protocol):
     named: bool | None
 
     def lines(
-        self, buffer: LogBytes, low: int, high: int, memory: LineMemory
+        self, buffer: LogBytes, low: int, high: int, memory: LineMemory, fill: int = 0
     ) -> Sequence[PlaceOfLine]:
         """Return lines that might match or report a failure.
 
         Each line is returned once, in order. An engine may return more lines than necessary,
         because `shapes` examines every line. It may skip lines that `memory` lists as irrelevant.
+        It may read the following lines, up to `fill`, to decide whether they continue a message.
         """
         ...
 
@@ -179,7 +180,9 @@ class PlainEngine(_TextsOnly):
             for key, numbers in knowledge.keys.items()
         ]
 
-    def lines(self, buffer: LogBytes, low: int, high: int, memory: LineMemory) -> list[PlaceOfLine]:
+    def lines(
+        self, buffer: LogBytes, low: int, high: int, memory: LineMemory, fill: int = 0
+    ) -> list[PlaceOfLine]:
         """Return lines that contain an anchor, or a QNN word and a failure word."""
         text = bytes(memoryview(buffer)[low:high]).lower()
         found = {
@@ -231,7 +234,9 @@ class Re2Engine(_TextsOnly):
         self._any = re2.compile(b"|".join(map(_escaped, self.anchors)), options)
         self._index = _AnchorIndex(self.anchors, range(len(self.anchors)))
 
-    def lines(self, buffer: LogBytes, low: int, high: int, memory: LineMemory) -> list[PlaceOfLine]:
+    def lines(
+        self, buffer: LogBytes, low: int, high: int, memory: LineMemory, fill: int = 0
+    ) -> list[PlaceOfLine]:
         """Return the lines with a match of the combined regular expression."""
         text = bytes(memoryview(buffer)[low:high]).lower()
         found = _lines_matching(text, self._first)
@@ -263,7 +268,9 @@ class VectorscanEngine(_TextsOnly):
         self._anchors = _database("anchors", facts, lambda: map(_escaped, self.anchors))
         self._first = _database("lines", facts, lambda: map(_up_to_end, first_texts(knowledge)))
 
-    def lines(self, buffer: LogBytes, low: int, high: int, memory: LineMemory) -> list[PlaceOfLine]:
+    def lines(
+        self, buffer: LogBytes, low: int, high: int, memory: LineMemory, fill: int = 0
+    ) -> list[PlaceOfLine]:
         """Return the lines that contain any of the texts, found in one pass over the bytes."""
         own = _of_letters(memory)
         data = bytes(memoryview(buffer)[low:high])

@@ -554,9 +554,11 @@ static int is_failure(const struct looked *l, const uint8_t *line, size_t length
    the line, number of line ends before it, start of its message, number of a stored message, process,
    style of the head, and whether the line is certainly a whole message. `from` must be the start of a
    line. After `most` reports, `from` is where to continue, and `lines` counts the line ends before it.
-   `named` becomes 1 if a QNN name occurs, also in a line that is not reported. */
+   `named` becomes 1 if a QNN name occurs, also in a line that is not reported. The bytes up to `fill`
+   belong to lines that may continue the last ones. */
 SHOWN size_t texts_lines(const struct looked *l, struct memory *m, const uint8_t *data, size_t end,
-                         size_t *from, size_t *lines, uint32_t *named, uint32_t *told, size_t most)
+                         size_t fill, size_t *from, size_t *lines, uint32_t *named, uint32_t *told,
+                         size_t most)
 {
     const struct texts *t = l->first;
     size_t count = 0, at = *from;
@@ -586,8 +588,8 @@ SHOWN size_t texts_lines(const struct looked *l, struct memory *m, const uint8_t
         struct head head = head_of(line, length);
         if (!((found.kinds & KNOWN) &&
               (may_match(t, &l->messages, &found, line, length) ||
-               (!is_alone(data, start, stop, end, &head) &&
-                may_span(t, &l->messages, &found, data, start, stop, end)))) &&
+               (!is_alone(data, start, stop, fill, &head) &&
+                may_span(t, &l->messages, &found, data, start, stop, fill)))) &&
             !((found.kinds & OURS) && is_failure(l, line, length, end - stop, &head)))
             continue;
         uint32_t number = 0;
@@ -611,7 +613,7 @@ SHOWN size_t texts_lines(const struct looked *l, struct memory *m, const uint8_t
         row[NUMBER] = number;
         row[PROCESS] = head.process;
         row[STYLE] = head.style;
-        row[ALONE] = (uint32_t)is_alone(data, start, stop, end, &head);
+        row[ALONE] = (uint32_t)is_alone(data, start, stop, fill, &head);
     }
     *lines += texts_newlines(data + counted, at - counted);
     *from = at;
