@@ -90,7 +90,7 @@ def join_words(words: Words, word: Callable[[Setting], str] = str) -> str:
 
 
 def _joined_mappings(parts: Sequence[str | Setting]) -> tuple[str | Setting, ...]:
-    """Return the parts with adjacent settings joined into the arguments of one call."""
+    """Return the parts of a message; settings next to each other become arguments of one call."""
     joined: list[str | Setting] = []
     run: list[Setting] = []
     for part in (*parts, ""):

@@ -1,6 +1,6 @@
-"""Benches judge the memory of a change and prove its results.
+"""Benches measure the memory that a changed model needs, and prove that its outputs are right.
 
-Slow results are cached under a digest of the model, the question and the package version. So a
+Slow answers are cached under a digest of the model, the question and the package version. So a
 killed run resumes where it stopped, and a repeated question takes no time.
 """
 

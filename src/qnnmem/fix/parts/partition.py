@@ -402,7 +402,7 @@ def _stuck(
     op, range_ = quote(ops[0].name), f"the next {len(ops)} ops"
     if len(ops) == 1:
         op, range_ = f"{ops[0].type} {op}", "this op alone"
-    reason: Words = f"parts that fit cover the model only up to {op}"
+    reason: Words = f"the model can be cut into parts that fit only up to {op}"
     if verdict.why:
         reason = chain_words(reason, f"; for {range_}, ", verdict.why)
     return NoPartition(reason, stuck.trials, ops[0].name)

@@ -222,7 +222,7 @@ class Connection(PipeEnd):
     def library(self) -> Library:
         """The library of the worker."""
         if self.hello.library is None:
-            raise AssertionError("a worker without a library is not connected")
+            raise AssertionError("this worker has no library, which `connect` should have refused")
         package, runtime, folder = self.hello.library
         return Library(package, runtime, Path(folder), self.command)
 
