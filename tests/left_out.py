@@ -36,6 +36,7 @@ class Base:
         left = msgspec.structs.replace(
             self._packed,
             anchors=anchors,
+            numbered=[line for line in self._packed.numbered if line not in gone],
             folded=msgspec.Raw(
                 msgspec.json.encode([form for form in folded if form.number not in gone])
             ),
