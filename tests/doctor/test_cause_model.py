@@ -38,7 +38,7 @@ def test_a_broken_file_is_refused(bad: bytes) -> None:
 def test_probabilities_add_up_and_the_likeliest_is_first() -> None:
     """The probabilities of every head add up to one and are sorted."""
     made = guess('dlopen failed: library "libQnnHtpV75Skel.so" not found')
-    for odds in (made.outcomes, made.causes, made.stages, made.decides, made.tells):
+    for odds in (made.outcomes, made.sides, made.causes, made.stages, made.decides):
         values = list(odds.values())
         assert abs(sum(values) - 1) < 1e-9
         assert values == sorted(values, reverse=True)
@@ -64,31 +64,6 @@ def test_times_processes_and_folders_do_not_count() -> None:
     other = "11-12 13:14:15.999   987   654 E /home/me/two/x/libQnnHtp.so: map failed"
     assert features(one) == features(other)
     assert "data" not in normal(one)
-
-
-def test_a_repeated_line_counts_once() -> None:
-    """A log that prints a line many times has the features of a log that prints it once."""
-    line = "E QnnDsp: mapping of the weights failed"
-    assert features(f"{line}\nI app: model opened") == features(
-        f"{line}\n{line}\nI app: model opened"
-    )
-
-
-def test_a_failing_line_counts_more_than_the_others() -> None:
-    """In a log, the words of a line with a failure count several times."""
-    failing, calm = "E QnnDsp: mapping failed", "I app: model opened"
-    alone, both = features(failing), features(f"{calm}\n{failing}")
-    shared = features(calm).keys()
-    assert all(both[bucket] > times for bucket, times in alone.items() if bucket not in shared)
-    assert all(
-        both[bucket] == times for bucket, times in features(calm).items() if bucket not in alone
-    )
-
-
-def test_memory_is_the_sum_of_its_causes() -> None:
-    """The probability of memory is the sum over all memory causes."""
-    made = guess("QNN context creation failed: out of memory")
-    assert made.memory == sum(odds for cause, odds in made.causes.items() if is_memory(cause))
 
 
 def test_numpy_is_not_needed() -> None:

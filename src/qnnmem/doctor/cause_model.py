@@ -4,13 +4,11 @@ A linear model over hashed words, word pairs and character n-grams, trained by
 `tools/train_doctor.py` and stored in `kb/cause_model.bin`:
 
     outcome  failing, healthy or foreign
+    side     memory or other
     cause    one of the closed set of causes
     stage    the stage at which the run fails
     decides  whether the lines show the cause or leave it open
     tells    whether the lines show the side (memory or other) or leave it open
-
-The probability of memory is the sum over all memory causes. A line that reports a failure counts
-several times, because the other lines of a log describe mostly what went well.
 
 Weights are 8-bit integers, and a row holds one weight per class. The scores of all classes are
 therefore computed together, with one multiplication and one addition of wide integers per n-gram.
@@ -24,7 +22,7 @@ import sys
 import zlib
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import cache, lru_cache
 from itertools import pairwise
 from pathlib import Path
@@ -33,11 +31,10 @@ import msgspec
 
 from qnnmem.doctor.kb.entry import is_memory
 from qnnmem.doctor.logs import header
-from qnnmem.doctor.logs.reading import read
 from qnnmem.text import lazy_pattern
 
-HEADS = ("outcome", "cause", "stage", "decides", "tells")
-SCHEMA = "qnnmem.cause-model/3"
+HEADS = ("outcome", "side", "cause", "stage", "decides", "tells")
+SCHEMA = "qnnmem.cause-model/2"
 FILE = "cause_model.bin"
 MAX_TEXT = 4000  # characters of a text that are looked at
 BUCKETS = 1 << 20  # of the hash; few of them have a row
@@ -47,7 +44,6 @@ _BIAS = 128  # added to weights, so that bytes hold them
 _SHARES = 1 << 10  # steps in which the share of an n-gram in a text is counted
 _SHORTEST, _LONGEST = 2, 5  # of character n-grams
 _LONG_WORD = 40  # characters of a word that are looked at
-_FAILING_WEIGHT = 3  # times that a line with a failure counts, chosen by cross-validation
 _REMEMBERED = 1024
 _KNOWN_BUCKETS = 1 << 14
 _SHOWN = 4  # words that are given as the reason
@@ -65,11 +61,20 @@ class Guess(msgspec.Struct, frozen=True):
     """The model's probabilities for a text, highest first, and the words that support the cause."""
 
     outcomes: dict[str, float]
+    sides: dict[str, float]
     causes: dict[str, float]
     stages: dict[str, float]
     decides: dict[str, float]  # whether such lines name a cause, or leave it open
     tells: dict[str, float]  # whether they tell a side, or leave it open
     words: tuple[str, ...]  # that weighed most for the first cause
+
+    @property
+    def ranked(self) -> dict[str, float]:
+        """Probabilities of the causes, highest first; those of memory causes add up to `memory`."""
+        share = self.memory_causes
+        short, other = self.memory / max(share, 1e-9), (1 - self.memory) / max(1 - share, 1e-9)
+        odds = {one: odd * (short if is_memory(one) else other) for one, odd in self.causes.items()}
+        return dict(sorted(odds.items(), key=lambda pair: (-pair[1], pair[0])))
 
     @property
     def cause(self) -> str:
@@ -78,8 +83,8 @@ class Guess(msgspec.Struct, frozen=True):
 
     @property
     def odds(self) -> float:
-        """Probability that the likeliest cause is right and that the lines show it."""
-        return self.causes[self.cause] * self.decides["cause"]
+        """Probability of the likeliest cause, lowered if the text might leave the cause open."""
+        return self.causes[self.cause] * math.sqrt(self.decides["cause"]) * self._doubt
 
     @property
     def stage(self) -> str:
@@ -95,11 +100,21 @@ class Guess(msgspec.Struct, frozen=True):
     def side_odds(self) -> float:
         """Probability of the likelier side, lowered if the text might leave the side open."""
         tells = math.pow(self.tells["side"], 0.25)
-        return max(self.memory, 1 - self.memory) * tells * self.outcomes["failing"]
+        return max(self.memory, 1 - self.memory) * tells * self._doubt
+
+    @property
+    def _doubt(self) -> float:
+        """Probability that the text shows a failed run, as a factor of `odds` and `side_odds`."""
+        return self.outcomes["failing"]
 
     @property
     def memory(self) -> float:
-        """Probability that a failure is due to memory: the sum over all memory causes."""
+        """Probability that a failure is due to memory: the mean of the heads for side and cause."""
+        return (self.sides["memory"] + self.memory_causes) / 2
+
+    @property
+    def memory_causes(self) -> float:
+        """Sum of the cause head's probabilities of all memory causes."""
         return sum(odds for cause, odds in self.causes.items() if is_memory(cause))
 
 
@@ -107,6 +122,7 @@ def guess_of(answers: dict[str, dict[str, float]], words: tuple[str, ...]) -> Gu
     """Return a guess that combines the answers of all heads."""
     return Guess(
         answers["outcome"],
+        answers["side"],
         answers["cause"],
         answers["stage"],
         answers["decides"],
@@ -135,11 +151,7 @@ class ModelHeader(msgspec.Struct, frozen=True):
 
 def normal(text: str) -> str:
     """Return the messages of a log in lower case, without times, folders and long numbers."""
-    return _normal(_message(line) for line in text[:MAX_TEXT].split("\n"))
-
-
-def _normal(messages: Iterable[str]) -> str:
-    low = _STAMPS.sub(" ", "\n".join(messages).lower())
+    low = _STAMPS.sub(" ", "\n".join(map(_message, text[:MAX_TEXT].split("\n"))).lower())
     return _LONG_NUMBER.sub(" ", _FOLDERS.sub(" ", low))
 
 
@@ -174,38 +186,17 @@ def buckets(word: str) -> tuple[int, ...]:
 
 def features(text: str) -> Counter[int]:
     """Return how often each hash bucket occurs in a text."""
-    return _features(*weighed_words(text))
+    return _features(words_of(normal(text)))
 
 
-def weighed_words(text: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the words of the distinct lines, and those of failing lines, which count once more."""
-    lines = {_message(line): line for line in text[:MAX_TEXT].split("\n") if line.strip()}
-    failing = [message for message, line in lines.items() if _reports_failure(line)]
-    if len(failing) == len(lines):
-        failing = []  # no other line is there to outweigh
-    return tuple(words_of(_normal(lines))), tuple(words_of(_normal(failing)))
-
-
-def _reports_failure(line: str) -> bool:
-    return read(line.encode("utf-8", "replace"), alone=True) is not None
-
-
-def _features(words: Sequence[str], failing: Sequence[str]) -> Counter[int]:
-    counts = _counts(words)
-    for bucket, times in _counts(failing).items():
-        counts[bucket] += times * (_FAILING_WEIGHT - 1)
-    return counts
-
-
-def _counts(words: Sequence[str]) -> Counter[int]:
-    """Return how often each hash bucket occurs in words and in pairs of words."""
-    counts: Counter[int] = Counter()
+def _features(words: Sequence[str]) -> Counter[int]:
+    found: Counter[int] = Counter()
     for word, times in Counter(words).items():
         for bucket in buckets(word):
-            counts[bucket] += times
+            found[bucket] += times
     for pair in pairwise(words):
-        counts[zlib.crc32("=".join(pair).encode()) % BUCKETS] += 1
-    return counts
+        found[zlib.crc32("=".join(pair).encode()) % BUCKETS] += 1
+    return found
 
 
 class CauseModel:
@@ -224,7 +215,7 @@ class CauseModel:
         self._weights = body[4 * rows :]
         self._rows: dict[int, int | None] = {}  # of the buckets that were asked for
         self._lanes: dict[int, int] = {}
-        self._guesses: dict[tuple[tuple[str, ...], ...], Guess] = {}
+        self._guesses: dict[tuple[str, ...], Guess] = {}
 
     @property
     def thresholds(self) -> dict[str, float]:
@@ -233,16 +224,16 @@ class CauseModel:
 
     def guess(self, text: str) -> Guess:
         """Return the probabilities of every head for a text; texts with equal words share them."""
-        words = weighed_words(text)
+        words = tuple(words_of(normal(text)))
         made = self._guesses.get(words)
         if made is None:
-            made = self._guess(*words)
+            made = self._guess(words)
             if len(self._guesses) < _REMEMBERED:
                 self._guesses[words] = made
         return made
 
-    def _guess(self, words: Sequence[str], failing: Sequence[str]) -> Guess:
-        shares = self._shares(_features(words, failing))
+    def _guess(self, words: Sequence[str]) -> Guess:
+        shares = self._shares(_features(words))
         scores = self._scores(shares)
         answers: dict[str, dict[str, float]] = {}
         at = 0

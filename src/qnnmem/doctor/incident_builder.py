@@ -37,6 +37,8 @@ _MEM_ALLOC = 1002
 _ON_CPU = ", or keep it on the CPU"
 _LINUX = ("journal", "kernel")  # heads of logs from a board, of which no phone is asked
 
+_UNLIKELY = 0.4  # probability of a cause's side below which the side speaks against the cause
+_OVERRULED = 0.05  # probability of memory below which code 1002 (memory) does not count
 _DISPUTED = 0.75  # what the side of an entry is worth that the model disputes
 _UNKNOWN_TITLE = "A failure that no entry of the knowledge base explains"
 _COLLECT = (
@@ -176,10 +178,11 @@ def _by_model(
     # Otherwise the guess must not change the verdict: no line reports a failure, or the lines name
     # only failed calls, for which the model just ranks causes by frequency.
     if not (_is_silent(knowledge, seen) or only_calls or mended):
-        said = _said_by_model(knowledge, told, made, says_1002)
+        ends = all(number in knowledge.end_lines for number, _ in seen)
+        said = _said_by_model(knowledge, told, made, ends, says_1002)
     disputed = said.get("verdict") == "undecided"
     known = (Candidate(told.cause, _DISPUTED), *told.candidates) if disputed else told.candidates
-    said["candidates"] = _with_guesses(known, made.causes)
+    said["candidates"] = _with_guesses(known, made.ranked)
     if (
         said.get("verdict", "undecided") != "undecided"
         and not judged.judgement.stage_told
@@ -194,24 +197,24 @@ def _by_model(
 
 
 def _said_by_model(
-    knowledge: Knowledge, told: Conclusion, made: Guess, says_1002: bool
+    knowledge: Knowledge, told: Conclusion, made: Guess, ends: bool, says_1002: bool
 ) -> dict[str, Any]:
     """Return the fields of the conclusion that the model changes.
 
-    `says_1002` is True if a line has the code 1002 (memory).
+    `ends` is True if all lines are ends of an error chain; `says_1002` if a line has the code 1002
+    (memory).
     """
     from qnnmem.doctor.cause_model import threshold
 
-    if made.outcomes["failing"] < threshold("credible"):
-        return {}
     entry = _entry_named(knowledge, made.cause)
     memory = made.memory > 1 / 2
     sided = told.verdict == "memory" and told.confidence != "low"
     agrees = told.is_memory in ("unknown", is_memory(made.cause))
+    leaves_open = made.decides["cause"] < threshold("decides")
     # A cause on the less likely side, or where the entry settles the side, must be more probable.
-    careful = is_memory(made.cause) != memory or not agrees or sided
+    side_odds = made.memory if is_memory(made.cause) else 1 - made.memory
+    careful = side_odds < _UNLIKELY or not agrees or sided or (ends and leaves_open)
     least = "cause_medium" if careful else "cause_low"
-    failing = made.outcomes["failing"] >= threshold("failing")
     if sided and not agrees and made.odds >= threshold("cause_medium"):
         # The entry and the model disagree about memory: both are shown, neither decides.
         return dict(_DISPUTED_VERDICT)
@@ -222,14 +225,14 @@ def _said_by_model(
             "cause": entry.cause,
             "cause_meaning": entry.meaning or CAUSES[entry.cause],
             "is_memory": entry.is_memory,
-            "confidence": "medium" if failing and made.odds >= threshold("cause_medium") else "low",
+            "confidence": "medium" if made.odds >= threshold("cause_medium") else "low",
             "entry": entry.id,
             "title": entry.title,
             "remedies": entry.remedies,
             "collect_next": entry.collect,
         }
     # Code 1002 (memory) does not decide the verdict, but a guess does not overrule it.
-    doubted = says_1002 and not memory
+    doubted = (made.memory_causes > 1 / 2) != memory or (says_1002 and not memory)
     if told.verdict == "undecided" and made.side_odds >= threshold("side") and not doubted:
         cause = "mem_unknown" if memory else "unknown"
         return {
@@ -245,10 +248,10 @@ def _leaning(made: Guess, shown: Sequence[Candidate], says_1002: bool) -> bool |
     """Return whether memory is short; "unknown" unless model, candidates and code agree."""
     from qnnmem.doctor.cause_model import threshold
 
+    if max(made.memory, 1 - made.memory) < threshold("leaning"):
+        return "unknown"
     memory = made.memory > 1 / 2
-    # Code 1002 (memory) has many causes, so a guess can overrule it, but must be more probable.
-    least = threshold("overruling" if says_1002 and not memory else "leaning")
-    if max(made.memory, 1 - made.memory) < least:
+    if says_1002 and made.memory > _OVERRULED and not memory:
         return "unknown"
     named = [one for one in shown if one.cause not in OPEN_CAUSES]
     agreeing = sum(one.score for one in named if is_memory(one.cause) == memory)

@@ -77,6 +77,14 @@ class Knowledge:
         self.read = frozenset(
             number for name, number in packed.reads.items() if not name.startswith("known ")
         )
+        # Templates for an error code in a failing line, whether or not the line's text is known.
+        self.codes = frozenset(
+            number for name, number in packed.reads.items() if name.endswith("code")
+        )
+        # Templates for a code next to a known failing call, or below it.
+        self.call_codes = frozenset(
+            number for name, number in packed.reads.items() if name.startswith("known ")
+        )
         # Templates for errors of unknown text. `names` templates are not included, because a line
         # of known text can also name a cause.
         self.strange = frozenset(
@@ -162,6 +170,11 @@ class Knowledge:
     def bare_calls(self) -> frozenset[int]:
         """Templates that name a failed call but decide no cause."""
         return self.undeciding.intersection(self.code_lines)
+
+    @cached_property
+    def end_lines(self) -> frozenset[int]:
+        """Templates of lines that end a chain of errors: a failed call, a code, or both."""
+        return self.bare_calls | self.call_codes | self.codes
 
     @cached_property
     def second_reading(self) -> SecondReading:

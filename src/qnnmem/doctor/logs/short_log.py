@@ -44,7 +44,7 @@ _NUMBER = lazy_pattern(rb"(?<![\w.])[0-9]{2,7}(?![\w.])")
 _TAKEN = lazy_pattern(rb"\ballocate size [0-9]+ from tcm pool")
 _SERVED = 32
 _STOPPED = b"lpai: terminated"
-_CALL = lazy_pattern(rb"\bQnn[A-Z][A-Za-z]+_[A-Za-z]+")
+_HARDLY = 0.2  # probability of a failure below which a later success counts
 _FEW_WORDS = 4  # words: in a shorter log, the model finds nothing
 _FEW = 20  # lines: a shorter log need not show its outcome
 _LAST = 3  # final lines without a head in which a program gives up
@@ -163,11 +163,9 @@ def _went_well(
 ) -> bool:
     """Return True if a line after the last failure reports success, and the model agrees.
 
-    The model is not asked if each call that failed succeeds later.
-
     After warnings only, or after a retry or fallback, it is enough that the model finds a failure
     less likely than not. After lines that no template matches literally, it is enough that the
-    failure is not credible.
+    model finds a failure very unlikely.
 
     A success of another process, or far from the failure, might be about other work.
     """
@@ -177,9 +175,6 @@ def _went_well(
     good = [line for line in later if line.strip() and says_well(line)]
     if own.count(b"\n") > _FEW or not good:
         return False
-    succeeded = {call for line in good for call in _CALL.findall(line)}
-    if all(succeeded.intersection(_CALL.findall(hit.text)) for hit in hits if hit.opens):
-        return True
     from qnnmem.doctor.cause_model import guess, threshold
 
     odds = guess(_text(own)).outcomes
@@ -187,7 +182,7 @@ def _went_well(
     if (warned or any(map(says_retried, good[:-1]))) and odds["failing"] < 1 / 2:
         return True
     unknown = all(number in knowledge.read for hit in hits if hit.opens for number, _ in hit.found)
-    if unknown and odds["failing"] < threshold("credible"):
+    if unknown and odds["failing"] < _HARDLY:
         return True
     return odds["healthy"] >= threshold("healthy")
 
