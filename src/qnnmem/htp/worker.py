@@ -327,7 +327,7 @@ class LibraryProcess(ChildProcess):
         return self._process.poll() is None
 
     def serve(self, served: Served, watch: Watch) -> Frame[Ended] | None:
-        """Pass a request to the child; return the last frame of its answer, or None if the child died."""
+        """Pass a request to the child; return the last frame of its answer, or None if it died."""
         try:
             write_frame(self._process.stdin, served)  # type: ignore[arg-type]  # IO[bytes] of Popen
             while self._wait(watch):

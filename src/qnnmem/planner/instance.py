@@ -130,7 +130,7 @@ class Instance:
         return max(((offset + size) * self.unit - slip for offset, size, slip in ends), default=0)
 
     def highest_offset(self, i: int, capacity: int) -> int:
-        """Return the highest aligned offset, in units, from which a buffer fits into `capacity` bytes.
+        """Return the highest aligned offset (in units) from which a buffer fits `capacity` bytes.
 
         The result is negative if the buffer does not fit.
         """
