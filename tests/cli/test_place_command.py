@@ -97,4 +97,4 @@ def test_the_real_library_is_asked(tmp_path: Path) -> None:
     assert [one["code"] for one in values["verified"]] == [0, 1002]
     assert all(one["predicted"] == one["admitted"] for one in values["verified"])
     assert (values["answer"], done.return_value) == ("fits", 0)
-    assert "the real library agrees" in run(made, "--verify").stdout
+    assert "the real library confirms the predictions" in run(made, "--verify").stdout

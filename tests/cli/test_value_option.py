@@ -211,9 +211,9 @@ def test_a_command_is_repeated_with_settings() -> None:
 
 
 CANNOT = {
-    "If 'y' cannot be resolved": "y = If (c) <then_branch = t () => (float[4] a) { a = Relu(x) }, "
+    "If 'y' cannot be quantized": "y = If (c) <then_branch = t () => (float[4] a) { a = Relu(x) }, "
     "else_branch = e () => (float[4] b) { b = Neg(x) }>",
-    "Loop 'y' cannot be resolved": "y = Loop(n, t, x) <body = b (int64 i, bool g, float[4] a) => "
+    "Loop 'y' cannot be quantized": "y = Loop(n, t, x) <body = b (int64 i, bool g, float[4] a) => "
     "(bool g2, float[4] a2) { g2 = Identity(g) a2 = Relu(a) }>",
     "as DynamicQuantizeLinear 'q' shows": "q, s, z = DynamicQuantizeLinear(x) "
     "y = DequantizeLinear(q, s, z)",
