@@ -23,13 +23,7 @@ from damage import (
     overwrite_integer,
 )
 
-from qnnmem.lpai.binary import (
-    HEADER_SIZE,
-    SECTION_SIZE,
-    BinarySections,
-    assemble,
-    take_apart,
-)
+from qnnmem.lpai.binary import HEADER_SIZE, SECTION_SIZE, BinarySections, assemble, take_apart
 
 VALUES: tuple[Any, ...] = (
     *NUMBERS,

@@ -50,10 +50,7 @@ def real_model(model: Path) -> list[Step]:
     tcm = ["--direct_mode", "adsp", "--config_file", str(FOLDER / "eaiParams_direct.json")]
     return [
         Step("How much memory does a voice activity detector need?", ["plan", file, *frame]),
-        Step(
-            "Save the plan",
-            ["plan", file, *frame, "-o", str(FOLDER / "plan.json"), "--force"],
-        ),
+        Step("Save the plan", ["plan", file, *frame, "-o", str(FOLDER / "plan.json"), "--force"]),
         Step(
             "Prepare it for LPAI: quantized, its state in persistent memory, every offset fixed",
             ["prepare", file, *frame, *quantize, "-o", binary, "--force"],

@@ -254,10 +254,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def warm_cache(folder: Path) -> Path:
-    """Return a cache folder filled by one run of the doctor; each case gets a copy.
-
-    A log as short as that run's needs no compiled search, which the logs of cases do.
-    """
+    """Return a cache folder with one run of the doctor and the search; each case gets a copy."""
     from qnnmem.doctor.logs.compiled_search import TEXTS
     from qnnmem.errors import UsageError
     from qnnmem.native_parts import made_objects

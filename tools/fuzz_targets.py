@@ -449,13 +449,7 @@ TARGETS: tuple[Target, ...] = (
         8,
         sound("float.onnx"),
     ),
-    Target(
-        "calibration_zip",
-        "samples/x.npz",
-        ANY,
-        ("@samples FILE",),
-        4,
-    ),
+    Target("calibration_zip", "samples/x.npz", ANY, ("@samples FILE",), 4),
     Target(
         "calibration_list",
         "samples/input_list.txt",

@@ -38,13 +38,7 @@ from qnnmem.qnn.enums import TensorMemType, TensorType
 
 sys.path.append(str(Path(__file__).parents[1] / "tests"))  # folder with the writer of binaries
 
-from context_writer import (
-    example_context,
-    example_graph,
-    example_tensor,
-    old_context,
-    pack_context,
-)
+from context_writer import example_context, example_graph, example_tensor, old_context, pack_context
 
 MIB = 1 << 20
 BINARIES = {

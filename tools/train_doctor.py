@@ -55,14 +55,7 @@ ROWS = 20_000  # n-grams in the model
 LEAST_TEXTS = 2  # an n-gram must be in this many texts
 FOLDS = 8
 # Parameter C of each head's logistic regression; larger values mean weaker regularisation.
-STRENGTH = {
-    "outcome": 8.0,
-    "side": 8.0,
-    "cause": 8.0,
-    "stage": 4.0,
-    "decides": 8.0,
-    "tells": 8.0,
-}
+STRENGTH = {"outcome": 8.0, "side": 8.0, "cause": 8.0, "stage": 4.0, "decides": 8.0, "tells": 8.0}
 
 
 class Matrix:
@@ -188,9 +181,7 @@ def packed(fitted: Fitted) -> bytes:
     rounded = np.clip(np.rint(stacked / scale), -127, 127).astype(np.int16) + 128
     heads = {
         head: model.Head(
-            fitted.classes[head],
-            tuple(round(float(one), 4) for one in fitted.biases[head]),
-            1.0,
+            fitted.classes[head], tuple(round(float(one), 4) for one in fitted.biases[head]), 1.0
         )
         for head in HEADS
     }
