@@ -77,14 +77,6 @@ class Knowledge:
         self.read = frozenset(
             number for name, number in packed.reads.items() if not name.startswith("known ")
         )
-        # Templates for an error code in a failing line, whether or not the line's text is known.
-        self.codes = frozenset(
-            number for name, number in packed.reads.items() if name.endswith("code")
-        )
-        # Templates for a code next to a known failing call, or below it.
-        self.call_codes = frozenset(
-            number for name, number in packed.reads.items() if name.startswith("known ")
-        )
         # Templates for errors of unknown text. `names` templates are not included, because a line
         # of known text can also name a cause.
         self.strange = frozenset(
@@ -174,7 +166,12 @@ class Knowledge:
     @cached_property
     def end_lines(self) -> frozenset[int]:
         """Templates of lines that end a chain of errors: a failed call, a code, or both."""
-        return self.bare_calls | self.call_codes | self.codes
+        codes = (
+            number
+            for name, number in self.reads.items()
+            if name.endswith("code") or name.startswith("known ")
+        )
+        return self.bare_calls.union(codes)
 
     @cached_property
     def second_reading(self) -> SecondReading:
